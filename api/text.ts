@@ -1,7 +1,9 @@
 /**
- * Text, JSON and durations as they arrive from outside: JSON is checked for all that would be lost or would break something
- * further on, and what is kept of an entry that was refused is bounded, in a form that PostgreSQL's text and jsonb take.
+ * Entries of streams, text, JSON and durations as they arrive from outside: JSON is checked for all that would be lost or would
+ * break something further on, and what is kept of an entry that was refused is bounded, in a form that PostgreSQL's text and
+ * jsonb take.
  */
+import { isUtf8 } from 'node:buffer';
 
 /** The fields of an entry as Redis gives them: in order, names not necessarily unique, bytes not necessarily text. */
 export type EntryFields = readonly (readonly [name: Buffer, value: Buffer])[];
@@ -29,12 +31,48 @@ export function sizeOf(fields: EntryFields): EntrySize {
   return { bytes, fields: fields.length };
 }
 
-/** @returns why an entry is too large, or undefined. */
-export function oversizeOf({ bytes, fields }: EntrySize, maxBytes: number): string | undefined {
-  if (bytes > maxBytes) return `the entry has ${bytes} bytes; at most ${maxBytes} are accepted`;
-  if (fields > MAX_ENTRY_FIELDS)
-    return `the entry has ${fields} fields; at most ${MAX_ENTRY_FIELDS} are accepted`;
-  return undefined;
+/** Why an entry is refused. The message names fields and quotes no values: it goes into logs. */
+export class Refusal<Code extends string> extends Error {
+  readonly code: Code;
+  constructor(code: Code, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** @throws what is no refusal: a fault of our own must not make good entries malformed. */
+export function refusalIn<Code extends string>(error: unknown): Refusal<Code> {
+  if (error instanceof Refusal) return error as Refusal<Code>;
+  throw error;
+}
+
+/** @throws Refusal `entry_too_large`. */
+export function refuseOversize({ bytes, fields }: EntrySize, maxBytes: number): void {
+  const refuse = (what: string, most: number) =>
+    new Refusal('entry_too_large', `the entry has ${what}; at most ${most} are accepted`);
+  if (bytes > maxBytes) throw refuse(`${bytes} bytes`, maxBytes);
+  if (fields > MAX_ENTRY_FIELDS) throw refuse(`${fields} fields`, MAX_ENTRY_FIELDS);
+}
+
+/**
+ * The known fields of an entry as text; others are ignored.
+ *
+ * @throws Refusal with this code when one of them is given twice, or is not UTF-8.
+ */
+export function knownFields(
+  fields: EntryFields,
+  names: readonly string[],
+  code: string,
+): Map<string, string> {
+  const known = new Map<string, string>();
+  for (const [nameBytes, value] of fields) {
+    const name = nameBytes.toString('latin1');
+    if (!names.includes(name)) continue;
+    if (known.has(name)) throw new Refusal(code, `${name} is given more than once`);
+    if (!isUtf8(value)) throw new Refusal(code, `${name} is not UTF-8`);
+    known.set(name, value.toString('utf8'));
+  }
+  return known;
 }
 
 /**
@@ -135,28 +173,23 @@ const SHOWN_KEY = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 /** Characters of a path that a message shows. */
 const MAX_SHOWN_PATH = 200;
 
-/** Why a text is not acceptable JSON; the message is for the producer. */
-export class JsonError extends Error {
-  override name = 'JsonError';
-}
-
 /**
- * Parses JSON, keeping only what survives canonical form, PostgreSQL and every consumer unchanged. The value is
- * JSON.parse's own, so a key `__proto__` is a property like any other.
+ * Parses the JSON of a field, keeping only what survives canonical form, PostgreSQL and every consumer unchanged. The value
+ * is JSON.parse's own, so a key `__proto__` is a property like any other.
  *
- * @throws JsonError for broken JSON, nesting beyond MAX_JSON_DEPTH, lone surrogates, NUL characters, and numbers
+ * @throws Refusal with this code for broken JSON, nesting beyond MAX_JSON_DEPTH, lone surrogates, NUL characters, and numbers
  * that a double cannot hold (integers beyond 2^53 - 1, overflows): they would silently become other numbers.
  */
-export function parseJson(text: string): unknown {
-  if (isDeep(text)) throw new JsonError(`is nested deeper than ${MAX_JSON_DEPTH} levels`);
+export function parseJson(text: string, name: string, code: string): unknown {
+  if (isDeep(text)) throw new Refusal(code, `${name} is nested deeper than ${MAX_JSON_DEPTH} levels`);
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    throw new JsonError('is not valid JSON');
+    throw new Refusal(code, `${name} is not valid JSON`);
   }
   const flaw = flawIn(value);
-  if (flaw) throw new JsonError(messageOf(flaw));
+  if (flaw) throw new Refusal(code, `${name} ${messageOf(flaw)}`);
   return value;
 }
 

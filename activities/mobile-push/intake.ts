@@ -13,7 +13,7 @@ import { searchableKey } from '../../api/ids.ts';
 import type { MalformedJob, MobileJobContent } from '../../api/mobile-push/job.ts';
 import { malformedJob } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
-import { cutText } from '../../api/text.ts';
+import { cutText, storableText } from '../../api/text.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_TASK_QUEUE,
@@ -203,8 +203,8 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
           staticDetails: detailsOf(`To the devices of ${searchableKey(userId)}`),
           typedSearchAttributes: userAttributes([searchableKey(userId)]),
           staticSummary: cutText(channel === null ? 'push' : `push on ${channel}`, MAX_SUMMARY_LENGTH),
-          // A flood on one channel must not starve the others.
-          priority: { fairnessKey: fairnessKeyOf(channel ?? '') },
+          // A flood on one channel must not starve the others. Long names that begin alike may share a key.
+          priority: { fairnessKey: storableText(Buffer.from(channel ?? ''), MAX_FAIRNESS_KEY_BYTES) },
         }),
       );
     } catch (error) {
@@ -237,11 +237,6 @@ export interface Startable {
 
 interface RecordedRow extends Startable {
   status: string;
-}
-
-function fairnessKeyOf(channel: string): string {
-  if (Buffer.byteLength(channel) <= MAX_FAIRNESS_KEY_BYTES) return channel;
-  return createHash('sha256').update(channel).digest('hex');
 }
 
 const PING = { name: 'ping', text: 'SELECT 1' };

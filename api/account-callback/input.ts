@@ -3,12 +3,11 @@
  * kinds as JSON in its field `payload` (input-asyncapi.yaml). Whatever an entry holds, the result is an input or a
  * reason, never an exception.
  */
-import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import type { CallbackKey, CallbackValues } from './callback.ts';
 import { PERIOD_MS, bodyOf, contradictionIn, decimal, isNameable } from './callback.ts';
-import { JsonError, parseJson, oversizeOf, sizeOf } from '../text.ts';
-import type { EntryFields } from '../text.ts';
+import { Refusal, knownFields, parseJson, refusalIn, refuseOversize, sizeOf } from '../text.ts';
+import type { EntryFields, EntrySize } from '../text.ts';
 
 export const DEFAULT_INPUT_STREAM = 'stream.account.extremes';
 
@@ -128,28 +127,22 @@ export function parseCallbackInput(
   sentAtMs: number,
   size = sizeOf(fields),
 ): ParsedInput {
-  const oversize = oversizeOf(size, MAX_INPUT_BYTES);
-  if (oversize !== undefined) return refused('entry_too_large', oversize);
-  const payloads = fields.filter(([name]) => name.toString('latin1') === INPUT_FIELD);
-  const [payload] = payloads;
-  if (!payload || payloads.length > 1) {
-    return refused(
-      'invalid_entry',
-      `${INPUT_FIELD} must be given once, and is given ${payloads.length} times`,
-    );
-  }
-  if (!isUtf8(payload[1])) return refused('invalid_entry', `${INPUT_FIELD} is not UTF-8`);
-  let value: unknown;
   try {
-    value = parseJson(payload[1].toString('utf8'));
+    return { ok: true, input: readInput(fields, sentAtMs, size) };
   } catch (error) {
-    if (!(error instanceof JsonError)) throw error;
-    return refused('invalid_payload', `${INPUT_FIELD} ${error.message}`);
+    const { code, message } = refusalIn<MalformedInputCode>(error);
+    return { ok: false, code, message };
   }
+}
+
+function readInput(fields: EntryFields, sentAtMs: number, size: EntrySize): CallbackInput {
+  refuseOversize(size, MAX_INPUT_BYTES);
+  const text = knownFields(fields, [INPUT_FIELD], 'invalid_entry').get(INPUT_FIELD);
+  if (text === undefined) throw new Refusal('invalid_entry', `${INPUT_FIELD} is missing`);
+  const value = parseJson(text, INPUT_FIELD, 'invalid_payload');
   const problem = problemOf(value, sentAtMs);
-  return problem === undefined
-    ? { ok: true, input: callbackInputSchema.parse(value) }
-    : refused('invalid_payload', problem);
+  if (problem !== undefined) throw new Refusal('invalid_payload', problem);
+  return callbackInputSchema.parse(value);
 }
 
 /** What is wrong with an input, or undefined. Names fields and no values. @param sentAtMs epoch ms. */
@@ -172,5 +165,3 @@ export function problemOf(value: unknown, sentAtMs: number): string | undefined 
   const [field, atMs] = input.kind === 'track' ? ['from_ms', input.from_ms] : ['until_ms', input.until_ms];
   return atMs > sentAtMs + MAX_AHEAD_MS ? `${field}: is more than ${MAX_AHEAD_MS} ms ahead` : undefined;
 }
-
-const refused = (code: MalformedInputCode, message: string): ParsedInput => ({ ok: false, code, message });

@@ -2,15 +2,16 @@
  * The inbound contract: one entry of `notification:intents`, checked. Producers and
  * the service run the same checks. Whatever an entry holds, the result is an intent or a reason, never an exception.
  */
-import { isUtf8 } from 'node:buffer';
 import type { AudienceKind, Catalog, NotificationType, Producer, TypeSpec } from './catalog.ts';
 import { given } from '../given.ts';
 import {
-  JsonError,
-  isJsonObject,
-  parseJson,
+  Refusal,
   cutText,
-  oversizeOf,
+  isJsonObject,
+  knownFields,
+  parseJson,
+  refusalIn,
+  refuseOversize,
   sizeOf,
   storableFields,
   storableText,
@@ -147,9 +148,7 @@ export function parseIntent(
   try {
     return { ok: true, intent: readIntent(catalog, entryId, fields, size) };
   } catch (error) {
-    // A fault of our own must not make good intents malformed.
-    if (!(error instanceof Refusal)) throw error;
-    return { ok: false, malformed: malformedOf(entryId, fields, size, error) };
+    return { ok: false, malformed: malformedOf(entryId, fields, size, refusalIn(error)) };
   }
 }
 
@@ -192,22 +191,12 @@ export function rawFieldsOf(intent: Intent): Record<string, string> {
   return storableFields(entryFieldsOf(envelopeOf(intent)));
 }
 
-/** Internal: why reading stopped. The message names fields and quotes no values: it goes into logs. */
-class Refusal extends Error {
-  readonly code: IntentFailureCode;
-  constructor(code: IntentFailureCode, message: string) {
-    super(message);
-    this.code = code;
-  }
-}
-
 const invalidEnvelope = (problem: string) => new Refusal('invalid_envelope', problem);
 
 type Envelope = Partial<Record<EnvelopeField, string>>;
 
 function readIntent(catalog: Catalog, entryId: string, fields: EntryFields, size: EntrySize): Intent {
-  const oversize = oversizeOf(size, MAX_ENTRY_BYTES);
-  if (oversize !== undefined) throw new Refusal('entry_too_large', oversize);
+  refuseOversize(size, MAX_ENTRY_BYTES);
   const envelope = readEnvelope(fields);
   const idempotencyKey = identifier(envelope, 'idempotency_key');
   const occurredAtMs = timestamp(envelope, 'occurred_at_ms');
@@ -233,14 +222,7 @@ function readIntent(catalog: Catalog, entryId: string, fields: EntryFields, size
 
 /** The known fields as text. An empty optional field counts as absent; unknown fields are ignored. */
 function readEnvelope(fields: EntryFields): Envelope {
-  const envelope: Envelope = {};
-  for (const [nameBytes, value] of fields) {
-    const name = nameBytes.toString('latin1');
-    if (!ENVELOPE_FIELDS.includes(name)) continue;
-    if (Object.hasOwn(envelope, name)) throw invalidEnvelope(`${name} is given more than once`);
-    if (!isUtf8(value)) throw invalidEnvelope(`${name} is not UTF-8`);
-    envelope[name as EnvelopeField] = value.toString('utf8');
-  }
+  const envelope: Envelope = Object.fromEntries(knownFields(fields, ENVELOPE_FIELDS, 'invalid_envelope'));
   for (const name of OPTIONAL_ENVELOPE_FIELDS) {
     if (envelope[name] === '') delete envelope[name];
   }
@@ -319,7 +301,7 @@ function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: Aud
     return [];
   }
   if (text === undefined) throw refuse('is required for audience_kind user');
-  const userIds = parsedOrRefused(text, refuse);
+  const userIds = parseJson(text, 'recipient_user_ids_json', 'invalid_recipients');
   if (!Array.isArray(userIds) || userIds.length === 0)
     throw refuse('must be a JSON array with at least one user id');
   const seen = new Set<string>();
@@ -346,20 +328,11 @@ function payloadOf({ payload_json: text = '' }: Envelope, { schema }: TypeSpec):
   if (size > MAX_PAYLOAD_BYTES) {
     throw refuse(`has ${size} bytes; at most ${MAX_PAYLOAD_BYTES} are accepted`);
   }
-  const payload = parsedOrRefused(text, refuse);
+  const payload = parseJson(text, 'payload_json', 'invalid_payload');
   if (!isJsonObject(payload)) throw refuse('must be a JSON object');
   const [issue] = schema.safeParse(payload).error?.issues ?? [];
   if (issue) throw refuse(`field ${issue.path.join('.')}: ${issue.message}`);
   return canonicalJson(payload);
-}
-
-function parsedOrRefused(text: string, refuse: (problem: string) => Refusal): unknown {
-  try {
-    return parseJson(text);
-  } catch (error) {
-    if (error instanceof JsonError) throw refuse(error.message);
-    throw error;
-  }
 }
 
 const hasControlCharacters = (text: string): boolean => /\p{Cc}/u.test(text);
@@ -370,7 +343,7 @@ function malformedOf(
   entryId: string,
   fields: EntryFields,
   size: EntrySize,
-  { code, message }: Refusal,
+  { code, message }: Refusal<IntentFailureCode>,
 ): MalformedIntent {
   const column = (name: string): string | undefined => {
     const value = fields.find(([field]) => field.toString('latin1') === name)?.[1];

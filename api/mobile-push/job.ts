@@ -3,14 +3,15 @@
  * fields flat, or all of them as JSON in one field `payload`. Whatever an entry holds, the result is a job or a
  * reason, never an exception.
  */
-import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { given } from '../given.ts';
 import {
-  JsonError,
+  Refusal,
   isJsonObject,
+  knownFields,
   parseJson,
-  oversizeOf,
+  refusalIn,
+  refuseOversize,
   sizeOf,
   storableFields,
   storableText,
@@ -139,9 +140,8 @@ export function parseMobileJob(entryId: string, fields: EntryFields, size = size
   try {
     return { ok: true, job: { jobId: entryId, ...readJob(fields, size) } };
   } catch (error) {
-    // A fault of our own must not make good jobs malformed.
-    if (!(error instanceof Refusal)) throw error;
-    return { ok: false, malformed: malformedJob(entryId, fields, size, error.code, error.message) };
+    const { code, message } = refusalIn<MalformedJobCode>(error);
+    return { ok: false, malformed: malformedJob(entryId, fields, size, code, message) };
   }
 }
 
@@ -162,18 +162,8 @@ export function malformedJob(
   });
 }
 
-/** Internal: why reading stopped. */
-class Refusal extends Error {
-  readonly code: MalformedJobCode;
-  constructor(code: MalformedJobCode, message: string) {
-    super(message);
-    this.code = code;
-  }
-}
-
 function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'> {
-  const oversize = oversizeOf(size, MAX_JOB_BYTES);
-  if (oversize !== undefined) throw new Refusal('entry_too_large', oversize);
+  refuseOversize(size, MAX_JOB_BYTES);
   const values = new Map([...valuesIn(fields)].filter(([name, value]) => !isAbsent(name, value)));
   if (!values.has('userId')) throw new Refusal('missing_field', 'userId is missing');
   if (!MEANINGFUL.some((name) => values.has(name))) {
@@ -194,45 +184,21 @@ const isAbsent = (name: string, value: unknown): boolean =>
 
 /** The job's values, whatever form they came in. A Map: what the producer names a field cannot reach a prototype. */
 function valuesIn(fields: EntryFields): ReadonlyMap<string, unknown> {
-  const flat = readFlat(fields);
+  const flat = knownFields(fields, [PAYLOAD_FIELD, ...JOB_FIELDS], 'invalid_entry');
+  for (const [name, value] of flat)
+    if (value.includes('\0')) throw new Refusal('invalid_entry', `${name} has a NUL character`);
   const payload = flat.get(PAYLOAD_FIELD);
   if (payload === undefined) {
     const data = flat.get('data')?.trim();
-    return data
-      ? new Map<string, unknown>(flat).set('data', parsedOrRefused(data, 'data', 'invalid_field'))
-      : flat;
+    return data ? new Map<string, unknown>(flat).set('data', parseJson(data, 'data', 'invalid_field')) : flat;
   }
   const beside = JOB_FIELDS.find((name) => flat.has(name));
   if (beside !== undefined) {
     throw new Refusal('invalid_entry', `${beside} is given beside ${PAYLOAD_FIELD}; give one or the other`);
   }
-  const value = parsedOrRefused(payload, PAYLOAD_FIELD, 'invalid_payload');
+  const value = parseJson(payload, PAYLOAD_FIELD, 'invalid_payload');
   if (!isJsonObject(value)) throw new Refusal('invalid_payload', `${PAYLOAD_FIELD} must be a JSON object`);
   return new Map(Object.entries(value).filter(([name]) => JOB_FIELDS.includes(name)));
-}
-
-/** The known fields as text; unknown ones are ignored. */
-function readFlat(fields: EntryFields): Map<string, string> {
-  const flat = new Map<string, string>();
-  for (const [nameBytes, value] of fields) {
-    const name = nameBytes.toString('latin1');
-    if (name !== PAYLOAD_FIELD && !JOB_FIELDS.includes(name)) continue;
-    if (flat.has(name)) throw new Refusal('invalid_entry', `${name} is given more than once`);
-    if (!isUtf8(value)) throw new Refusal('invalid_entry', `${name} is not UTF-8`);
-    const text = value.toString('utf8');
-    if (text.includes('\0')) throw new Refusal('invalid_entry', `${name} has a NUL character`);
-    flat.set(name, text);
-  }
-  return flat;
-}
-
-function parsedOrRefused(text: string, name: string, code: MalformedJobCode): unknown {
-  try {
-    return parseJson(text);
-  } catch (error) {
-    if (error instanceof JsonError) throw new Refusal(code, `${name} ${error.message}`);
-    throw error;
-  }
 }
 
 /** For the operator who looks for a user's refused entries: as far as it can be had without reading JSON. */
