@@ -270,7 +270,8 @@ export function operationOperations(resources: OperatorResources) {
       const [{ total: chosen }] = rows as [{ total: number }];
       if (chosen === 0) throw new NotFoundError(nothing);
       const detail = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
-      await noteAction(client, { action, target: operationId, requestedBy, detail });
+      // A resume, which releases, is noted with its row.
+      if (kind !== 'release') await noteAction(client, { action, target: operationId, requestedBy, detail });
       return chosen;
     });
     try {

@@ -1,8 +1,13 @@
 /** What operators do while notifications are on their way: pause and resume a channel or a producer, cancel. */
-import { CancelledFailure, WorkflowFailedError } from '@temporalio/client';
-import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { CancelledFailure, WorkflowFailedError, WorkflowNotFoundError } from '@temporalio/client';
+import {
+  INTENT_TASK_QUEUE,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { eventually, operatorOf, slotOfTests } from '../harness.ts';
+import { reconcile } from '../reconcile.ts';
 import { GATEWAY, MAIL, append } from '../service-process.ts';
 import { entryOf, publishTurn } from './entries.ts';
 import { EMAIL, PUSH, routeIn, routesOf, usersUpTo } from './rows.ts';
@@ -144,6 +149,16 @@ test('I26 waiting routes drain at the rate that was asked for, and a pause in be
   expect(await slot.redis.xlen(GATEWAY)).toBe(24);
 });
 
+const statusOf = (workflowId: string) =>
+  slot.client.workflow
+    .getHandle(workflowId)
+    .describe()
+    .then(({ status }) => status.name)
+    .catch((error: unknown) => {
+      if (error instanceof WorkflowNotFoundError) return undefined;
+      throw error;
+    });
+
 test('I26 intent-D12 routes that waited are released also when Temporal has lost the release', async () => {
   await pause('push');
   const recipients = usersUpTo(3);
@@ -152,11 +167,14 @@ test('I26 intent-D12 routes that waited are released also when Temporal has lost
   // So slowly that two are left when the workflow is lost.
   const { operationId } = await resume('push', 1);
   const { workflow } = slot.client;
-  await workflow.getHandle(operationWorkflowId(operationId!)).terminate('lost');
+  const workflowId = operationWorkflowId(operationId!);
+  await workflow.getHandle(workflowId).terminate('lost');
   await slot.client.workflowService.deleteWorkflowExecution({
     namespace: workflow.options.namespace,
-    workflowExecution: { workflowId: operationWorkflowId(operationId!) },
+    workflowExecution: { workflowId },
   });
+  await eventually('Temporal to have forgotten it', async () => (await statusOf(workflowId)) === undefined);
+  await reconcile(slot, INTENT_TASK_QUEUE);
   for (const user of recipients) await inStatus(id, `push:user:${user}`, 'published');
   await eventually('the channel to be open', async () => (await push()).status === 'open');
 });

@@ -132,7 +132,7 @@ test(
     await delivered(slot, first);
     const plain = () => retained().then((views) => views.find(({ key }) => key === PLAIN));
     await eventually('what runs in plain to be listed', async () => ((await plain())?.open ?? 0) > 0);
-    const renewed = await bench.cli(['keys', 'renew', '--yes'], { changes: changing });
+    const renewed = await bench.cli(['keys', 'renew'], { changes: changing });
     expect(renewed).toMatchObject({ code: 0 });
     await eventually('nothing that runs to be in plain', async () => (await plain())?.open === 0);
     await service.stop();
@@ -140,7 +140,7 @@ test(
     await slot.startService(KEYS);
     const second = await publishTurn(slot.redis, 'second');
     await delivered(slot, first, second);
-    const again = await bench.cli(['keys', 'renew', '--yes'], { changes: KEYS });
+    const again = await bench.cli(['keys', 'renew'], { changes: KEYS });
     expect(again).toMatchObject({ code: 0 });
     await eventually('nothing that runs to be in plain', async () => ((await plain())?.open ?? 0) === 0);
     bench.dispose();
