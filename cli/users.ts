@@ -56,7 +56,7 @@ export function addUsers(users: Command): void {
   define(users, {
     name: 'forget',
     description:
-      'Remove or blank what is kept of a user in PostgreSQL and Redis, and say what stays, where and until when. Nothing is done while something of the user is under way. Keep producers from naming the user first. The same command again goes on after it was cut off.',
+      'Remove or blank what is kept of a user in PostgreSQL and Redis, and say what stays, where, and what ends it. Nothing is done while something of the user is under way. Keep producers from naming the user first. The same command again goes on after it was cut off.',
     args: [['<user>', "a user's id, or the address of an administrator"]],
     options: [
       option(
@@ -79,13 +79,12 @@ export function addUsers(users: Command): void {
     ],
     needs: ['postgres', 'redis'],
     run(
-      { operator, config },
+      { operator },
       options: ForgetOptions,
       userId: string,
     ): Promise<Partial<ForgettingPreview> & Forgotten> {
       const { also = [], subscriptionUser, dryRun } = options;
-      const recordRetentionMs = config.values.NOTIFICATION_RECORD_RETENTION;
-      const subject: Subject = { userId, also, recordRetentionMs, ...given({ subscriptionUser }) };
+      const subject: Subject = { userId, also, ...given({ subscriptionUser }) };
       return dryRun ? operator.users.preview(subject) : operator.users.forget(subject, requestOf(options));
     },
     check(options, [userId]) {
@@ -97,7 +96,7 @@ export function addUsers(users: Command): void {
         printItems(removed, { WHERE: 'what', 'ROWS OR ENTRIES': 'count' });
       }
       printHeading('What stays');
-      printItems(remains, { WHAT: 'what', UNTIL: 'until', ENDS: 'ends' });
+      printItems(remains, { WHAT: 'what', ENDS: 'ends' });
     },
     end({ underWay = [], removed, userId }, { dryRun }) {
       if (underWay.length > 0) throw new OperationFailedError(underWay.join('\n'));

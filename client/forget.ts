@@ -7,12 +7,11 @@ import type { Pool } from 'pg';
 import { callbacksOf } from './account-callback/places.ts';
 import { OperationFailedError } from './errors.ts';
 import { addressesOf, intentsOf } from './intent/places.ts';
-import { mobilePushesOf } from './mobile-push/places.ts';
+import { mobilePushesOf } from './mobile-push/jobs.ts';
 import type { Person, Personal, Place, Remaining, TableOfPeople, UnderWay } from './places.ts';
 import { idsOf, personOf, walk } from './places.ts';
 import type { OperatorResources } from './resources.ts';
-import { subscriptionsOf } from './subscription/places.ts';
-import { bounded } from './temporal.ts';
+import { subscriptionsOf } from './subscription/subscriptions.ts';
 
 export type { Remaining } from './places.ts';
 
@@ -22,7 +21,6 @@ const MOST_PASSES = 3;
 const BATCH_SIZE = 1_000;
 /** Ids that one sentence names. */
 const NAMED = 20;
-const DAY_MS = 86_400_000;
 
 export interface Subject {
   userId: string;
@@ -30,8 +28,6 @@ export interface Subject {
   also?: readonly string[];
   /** The number of the user within the agent of subscriptions, which knows no user ids. Without it subscriptions stay. */
   subscriptionUser?: number;
-  /** `NOTIFICATION_RECORD_RETENTION`, ms: how long blank records stay. */
-  recordRetentionMs?: number;
 }
 
 export interface ForgetRequest {
@@ -135,42 +131,33 @@ export function forgetOperations(resources: OperatorResources) {
   ): Promise<{ removed: Found[]; remains: Remaining[] }> {
     const removed = Object.entries(counts).flatMap(([what, count]) => (count > 0 ? [{ what, count }] : []));
     const remains = await Promise.all(parts.map(async (part) => part.remains?.() ?? []));
-    return { removed, remains: [...remains.flat(), ...(await elsewhere(subject))] };
-  }
-
-  /** What this command does not reach. */
-  async function elsewhere({ recordRetentionMs, subscriptionUser }: Subject): Promise<Remaining[]> {
-    const fromNow = (ms: number | undefined) =>
-      ms === undefined ? {} : { until: new Date(Date.now() + ms) };
-    const { temporal, namespace } = resources;
-    const asked = bounded(temporal, () => temporal.workflowService.describeNamespace({ namespace }));
-    const seconds = (await asked.catch(() => undefined))?.config?.workflowExecutionRetentionTtl?.seconds;
-    return [
-      {
-        what: `histories in Temporal's namespace ${namespace}: ids of the user, content of notifications, reasons of operators`,
-        // The workflow of a dead letter checks its route once a day.
-        ...fromNow(seconds == null ? undefined : Number(seconds.toString()) * 1_000 + DAY_MS),
-        ends: 'by the retention of the namespace, which begins when a workflow ends',
-      },
-      {
-        what: 'blank records: when and of which type something was, and hashes of their keys',
-        ...fromNow(recordRetentionMs),
-        ends: 'by NOTIFICATION_RECORD_RETENTION',
-      },
-      {
-        what: 'bytes of what was deleted, in files of PostgreSQL and Redis',
-        ends: 'when these are written again (docs/operate/forget-a-user.md)',
-      },
-      ...(subscriptionUser === undefined
-        ? [{ what: 'subscriptions', ends: 'with --subscription-user: they know no user ids' }]
-        : []),
-      {
-        what: 'backups, logs, and what receivers have: Gateway, Mail Service, FCM, the portfolio service',
-        ends: 'by their own rules',
-      },
-    ];
+    return { removed, remains: [...remains.flat(), ...elsewhere(resources, subject)] };
   }
 }
+
+/** What this command does not reach. */
+const elsewhere = ({ namespace }: OperatorResources, { subscriptionUser }: Subject): Remaining[] => [
+  {
+    what: `histories in Temporal's namespace ${namespace}: ids of the user, content of notifications, reasons of operators`,
+    // The workflow of a dead letter checks its route once a day.
+    ends: 'a day after the retention of the namespace, which begins when a workflow ends',
+  },
+  {
+    what: 'blank records: when and of which type something was, and hashes of their keys',
+    ends: 'by NOTIFICATION_RECORD_RETENTION',
+  },
+  {
+    what: 'bytes of what was deleted, in files of PostgreSQL and Redis',
+    ends: 'when these are written again (docs/operate/forget-a-user.md)',
+  },
+  ...(subscriptionUser === undefined
+    ? [{ what: 'subscriptions', ends: 'with --subscription-user: they know no user ids' }]
+    : []),
+  {
+    what: 'backups, logs, and what receivers have: Gateway, Mail Service, FCM, the portfolio service',
+    ends: 'by their own rules',
+  },
+];
 
 /** Reasons that operators gave for an action. The other columns of the table name things, not people. */
 const actionsOf = (_: OperatorResources, { pattern }: Person): Personal => ({

@@ -1,6 +1,6 @@
 /**
- * Places that keep something of people. Each kind of work lists its own in the file `places.ts` of its folder, for
- * `users forget`, and says what became of deliveries to a user, for `why`. Each statement and each read is bounded, whatever a
+ * Places that keep something of people. Each kind of work lists its own for `users forget`, and says what became of deliveries
+ * to a user, for `why`. Each statement and each read is bounded, whatever a
  * table or a stream holds.
  */
 import type { SkipReason } from '../api/intent/outcome.ts';
@@ -83,8 +83,7 @@ export interface UnderWay {
 /** What is still there afterwards. */
 export interface Remaining {
   what: string;
-  /** When it is deleted by itself; absent: `ends` says what ends it. */
-  until?: Date;
+  /** What ends it. */
   ends: string;
 }
 

@@ -6,7 +6,7 @@ import { findCallbackCauses } from './account-callback/places.ts';
 import { causeOf } from './errors.ts';
 import { findIntentCauses } from './intent/why.ts';
 import { DEFAULT_LIMIT, withoutNulls } from './lists.ts';
-import { findPushCauses } from './mobile-push/places.ts';
+import { findPushCauses } from './mobile-push/jobs.ts';
 import type { Answer, FoundCause, Question } from './places.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.ts';
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
-import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/places.ts';
+import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/jobs.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { grantToService, migrate, migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';

@@ -6,7 +6,7 @@ import pg from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
 import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.ts';
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
-import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/places.ts';
+import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/jobs.ts';
 import { STATEMENTS as OF_TOP } from '../../client/top.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { slotOfTests } from '../harness.ts';
