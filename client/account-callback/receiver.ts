@@ -39,15 +39,14 @@ export interface CallbackRequest extends SignedCall {
   path: string;
 }
 
-export type CallbackReceipt =
-  { outcome: 'stored' | 'unchanged' | 'replaced'; key: CallbackKey } | { outcome: Refusal; message: string };
-
-type Refusal = 'unknown_path' | 'invalid_callback' | 'not_authentic';
+interface Refusal {
+  outcome: 'unknown_path' | 'invalid_callback' | 'not_authentic';
+  message: string;
+}
+type Receipt = { outcome: 'stored' | 'unchanged' | 'replaced' } | Refusal;
 
 export interface CallbackReceiver {
-  /** Checks a request and keeps what it tells. @throws what the store throws. */
-  apply(request: CallbackRequest): Promise<CallbackReceipt>;
-  /** As `apply`, and says what to answer with: a status and JSON. Never rejects. */
+  /** Checks a request, keeps what it tells, and says what to answer with: a status and JSON. Never rejects. */
   answer(request: CallbackRequest): Promise<Answer>;
 }
 
@@ -62,7 +61,7 @@ export function createCallbackReceiver({
 } & CallerProof): CallbackReceiver {
   const whatIsWrongWith = createProofCheck(proof);
 
-  async function apply(request: CallbackRequest): Promise<CallbackReceipt> {
+  async function apply(request: CallbackRequest): Promise<Receipt> {
     const { path, headers, body } = request;
     const named = parseCallbackPath(path);
     if (!named) return refuse('unknown_path', 'the path names no callback of a user');
@@ -85,23 +84,19 @@ export function createCallbackReceiver({
       return refuse('invalid_callback', 'Idempotency-Key is that of another callback');
     }
     const before = await store.upsert(key, callback);
-    if (before === undefined) return { outcome: 'stored', key };
-    return { outcome: isSame(before, callback) ? 'unchanged' : 'replaced', key };
+    if (before === undefined) return { outcome: 'stored' };
+    return { outcome: isSame(before, callback) ? 'unchanged' : 'replaced' };
   }
 
-  function refuse(outcome: Refusal, message: string): CallbackReceipt {
+  function refuse(outcome: Refusal['outcome'], message: string): Refusal {
     log.error({ outcome, reason: message }, 'account callback refused');
     return { outcome, message };
   }
 
   return {
-    apply,
     answer: (request) =>
       answerTo(
-        async () => {
-          const receipt = await apply(request);
-          return 'key' in receipt ? { outcome: receipt.outcome } : receipt;
-        },
+        () => apply(request),
         STATUSES,
         'callback',
         (reason) => log.error({ reason }, 'account callback could not be kept'),
@@ -109,7 +104,7 @@ export function createCallbackReceiver({
   };
 }
 
-const STATUSES: Record<CallbackReceipt['outcome'], number> = {
+const STATUSES: Record<Receipt['outcome'], number> = {
   stored: 200,
   unchanged: 200,
   replaced: 200,

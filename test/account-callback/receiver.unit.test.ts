@@ -76,7 +76,8 @@ test('C7 a callback any number of times is as good as once; the latest of a peri
   });
   expect(store.get(KEY)).toEqual(callbackSchema.parse(JSON.parse(requestOf({ closingValue: '1' }).body)));
   const day = { ...KEY, kind: 'daily' as const };
-  expect(await receiver.apply(requestOf({}, { key: day }))).toMatchObject({ outcome: 'stored', key: day });
+  expect(await receiver.answer(requestOf({}, { key: day }))).toMatchObject({ answer: { outcome: 'stored' } });
+  expect(store.get(day)).toBeDefined();
 });
 
 test('C7 what is no callback is refused with a logged error, and nothing is kept', async () => {
