@@ -1,4 +1,5 @@
 /** What the operator client says when it cannot do what it was asked for. Messages are for operators, one line each. */
+import type { z } from 'zod';
 import { SelfExplanatoryError } from '../api/errors.ts';
 
 /** There is no such notification, route, entry or workflow. */
@@ -14,6 +15,24 @@ export class NothingToDoError extends SelfExplanatoryError {
 /** It was asked for and did not happen, or not in time. */
 export class OperationFailedError extends SelfExplanatoryError {
   override name = 'OperationFailedError';
+}
+
+/**
+ * Checks what a caller gave. @param what it is, before each problem.
+ *
+ * @throws OperationFailedError that names fields only: their values may be secrets.
+ */
+export function checkedBy<Schema extends z.ZodType>(
+  schema: Schema,
+  given: unknown,
+  ...what: string[]
+): z.output<Schema> {
+  const { data, error } = schema.safeParse(given);
+  if (!error) return data;
+  const problems = error.issues.map(({ path, message }) =>
+    [...what, ...(path.length > 0 ? [path.join('.')] : []), message].join(': '),
+  );
+  throw new OperationFailedError(problems.join('\n'));
 }
 
 /** The result is unknown: no worker answered in time, or the workflow does not run. It may be done later. */

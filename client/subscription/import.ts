@@ -19,7 +19,8 @@ import {
   notifierSecretContext,
   recipientKeyContext,
 } from '../../api/subscription/rows.ts';
-import { OperationFailedError } from '../errors.ts';
+import { OperationFailedError, checkedBy } from '../errors.ts';
+import type { OperatorResources } from '../resources.ts';
 
 const HOST = new RegExp(`^[A-Za-z0-9_.:,[\\]-]{1,${MOST_HOST_CHARACTERS}}$`);
 
@@ -76,12 +77,6 @@ export type ImportedConnection =
   /** `hasCredentials`: the queue came with notifier credentials. */
   { connId: string; hasCredentials: boolean } | { error: string };
 
-interface ImportResources {
-  db: Pool;
-  agentId: string;
-  keyBox?: (() => KeyBox) | undefined;
-}
-
 /**
  * Makes connections of queues. A fingerprint that differs from the one that is known stays with its queue.
  *
@@ -90,10 +85,10 @@ interface ImportResources {
  * @throws OperationFailedError without a key, or naming the fields that are wrong; nothing was imported then.
  */
 export async function importQueues(
-  { db, agentId, keyBox }: ImportResources,
+  { db, agentId, keyBox }: Pick<OperatorResources, 'db' | 'keyBox'> & { agentId: string },
   queues: readonly unknown[],
 ): Promise<ImportedConnection[]> {
-  const checked = queues.map(checkImported);
+  const checked = queues.map((queue, index) => checkedBy(importedQueueSchema, queue, `queue ${index + 1}`));
   const box = sealingBox(keyBox);
   await db.query(ENSURE_AGENT.text, [agentId]);
   const imported: ImportedConnection[] = [];
@@ -155,16 +150,6 @@ function newConnectionId(): string {
     const connId = randomBytes(CONNECTION_ID_BYTES).toString('base64url');
     if (/^[A-Za-z0-9]/.test(connId)) return connId;
   }
-}
-
-/** @throws OperationFailedError that names fields only: their values are secrets. */
-function checkImported(queue: unknown, index: number): ImportedQueue {
-  const checked = importedQueueSchema.safeParse(queue);
-  if (checked.success) return checked.data;
-  const problems = checked.error.issues.map(
-    ({ path, message }) => `queue ${index + 1}: ${[...path, message].join(': ')}`,
-  );
-  throw new OperationFailedError(problems.join('\n'));
 }
 
 interface KnownRow {

@@ -4,11 +4,8 @@
  * process.
  */
 import { randomUUID } from 'node:crypto';
-import type { Client } from '@temporalio/client';
 import { WithStartWorkflowOperation, WorkflowIdConflictPolicy } from '@temporalio/client';
 import type { Workflow } from '@temporalio/common';
-import type { Pool } from 'pg';
-import type { KeyBox } from '../../api/key-box.ts';
 import type { TokenRequestContent } from '../../api/subscription/rows.ts';
 import { ENSURE_AGENT, tokenRequests, tokenRequestSchema } from '../../api/subscription/rows.ts';
 import {
@@ -24,20 +21,15 @@ import type {
 } from '../../workflows/subscription/contract.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
-import { OperationFailedError } from '../errors.ts';
+import { OperationFailedError, checkedBy } from '../errors.ts';
+import type { OperatorResources } from '../resources.ts';
 import { ask } from '../temporal.ts';
 import { sealingBox } from './import.ts';
 
 /** A device as its push provider knows it. */
 export type TokenDevice = NonNullable<TokenRequestContent['device']>;
 
-export interface TokenResources {
-  temporal: Client;
-  db: Pool;
-  /** Seals what stands in rows, with the keys of the service. Without it no operation works. */
-  keyBox?: () => KeyBox;
-  /** Default: `default`. */
-  agentId?: string;
+export interface TokenResources extends Pick<OperatorResources, 'temporal' | 'db' | 'keyBox' | 'agentId'> {
   /** For the answer to an operation, ms; default 3 min, more than a router gets. */
   limitMs?: number;
 }
@@ -118,14 +110,9 @@ export function tokenOperations(resources: TokenResources) {
     update: TokenUpdate,
     content: TokenRequestContent,
   ): Promise<Extract<TokenResult, { ok: true }>> {
-    const checked = tokenRequestSchema.safeParse(content);
-    if (!checked.success) {
-      // Names of fields only: their values are secrets.
-      const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
-      throw new OperationFailedError(problems.join('\n'));
-    }
+    const checked = checkedBy(tokenRequestSchema, content);
     const requestId = randomUUID();
-    const sealed = tokenRequests.seal(sealingBox(resources.keyBox), requestId, checked.data);
+    const sealed = tokenRequests.seal(sealingBox(resources.keyBox), requestId, checked);
     await db.query(ENSURE_AGENT.text, [agentId]);
     await db.query(INSERT_REQUEST, [requestId, agentId, update, sealed]);
     const outcome = await ask(

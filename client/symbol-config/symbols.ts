@@ -10,7 +10,7 @@ import {
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError, checkedBy } from '../errors.ts';
 import type { WithoutNulls } from '../lists.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -110,12 +110,7 @@ export function symbolOperations(resources: OperatorResources) {
      * @throws OperationFailedError when a value is out of bounds, and as `enable`.
      */
     async set(metadata: SymbolMetadata, requestedBy = 'operator'): Promise<ToldChange> {
-      const checked = symbolMetadataSchema.safeParse(metadata);
-      if (!checked.success) {
-        const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
-        throw new OperationFailedError(problems.join('\n'));
-      }
-      const { symbol, ticker, decimals, priceScale } = checked.data;
+      const { symbol, ticker, decimals, priceScale } = checkedBy(symbolMetadataSchema, metadata);
       await db.query(SET_SYMBOL, [symbol, ticker, decimals, priceScale, requestedBy]);
       return tell();
     },
