@@ -3,11 +3,11 @@
  * file `retention.ts` of its folder, children before their parents.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { RetentionResult } from '../workflows/recovery-contract.ts';
-import { gaugeRead, observeReads } from './metrics.ts';
+import type { GaugeRead } from './metrics.ts';
+import { gaugeRead } from './metrics.ts';
 import { heartbeat } from './attempt.ts';
 import type { Statement } from './postgres.ts';
 import { isStatementTimeout, query } from './postgres.ts';
@@ -198,17 +198,13 @@ async function inBatches(
 
 const OVERDUE = 'notification.retention.overdue_ms';
 
-/**
- * Registers the gauge of the oldest row past its retention.
- *
- * @returns ends the observation; call it before the connections are closed.
- */
-export function observeRetention(meter: Meter, { db, log, tables }: RetentionResources): () => void {
+/** The gauge of the oldest row past its retention. */
+export function retentionGauge(db: Pool, tables: readonly Kept[]): GaugeRead {
   const reads = tables
     // Parts go before their parents, which have the gauge.
     .filter(({ parent }) => !parent)
     .map((table) => ({ ...table, statement: overdueOf(table) }));
-  const retention = gaugeRead({
+  return gaugeRead({
     what: 'retention',
     gauges: {
       [OVERDUE]: {
@@ -225,7 +221,6 @@ export function observeRetention(meter: Meter, { db, log, tables }: RetentionRes
       );
     },
   });
-  return observeReads(meter, log, [retention]);
 }
 
 /** Rows of operators' requests. Any role may be the only one that runs, so each kind deletes them. */

@@ -1,14 +1,12 @@
 /** All metrics that the service registers, found with a meter that only records the names. */
 import type { Meter } from '@opentelemetry/api';
-import {
-  createAccountCallbackMetrics,
-  observeAccountCallbacks,
-} from '../activities/account-callback/metrics.ts';
-import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
-import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
-import { observeRetention } from '../activities/retention.ts';
-import { createSubscriptionMetrics, observeSubscriptions } from '../activities/subscription/metrics.ts';
-import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/activities.ts';
+import { callbackGauges, createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
+import { createIntentMetrics, intentGauges } from '../activities/intent/metrics.ts';
+import { observeReads } from '../activities/metrics.ts';
+import { createMobilePushMetrics, mobileGauges } from '../activities/mobile-push/metrics.ts';
+import { retentionGauge } from '../activities/retention.ts';
+import { createSubscriptionMetrics, subscriptionGauges } from '../activities/subscription/metrics.ts';
+import { createSymbolConfigMetrics, symbolGauges } from '../activities/symbol-config/activities.ts';
 import { GALAXY } from '../api/intent/galaxy.ts';
 import { observeOutbox } from '../client/intent/outbox-relay.ts';
 import { createKeyProblems } from '../workers/key-boxes.ts';
@@ -40,16 +38,15 @@ export function instruments(): Instrument[] {
   createMobilePushMetrics(meter);
   createSymbolConfigMetrics(meter);
   createAccountCallbackMetrics(meter);
-  observeAccountCallbacks(meter, {} as never);
   createSubscriptionMetrics(meter);
   probeCounter(meter);
   createKeyProblems(meter, {} as never);
   observeFiles(meter, {} as never);
-  observeGauges(meter, { tellsOutcomes: true } as never);
-  observeMobileJobs(meter, {} as never);
-  observeSubscriptions(meter, {} as never);
-  observeSymbolTargets(meter, {} as never);
-  observeRetention(meter, { tables: [] } as never);
+  const db = {} as never;
+  observeReads(meter, {} as never, [
+    ...[...intentGauges({ tellsOutcomes: true } as never), ...mobileGauges(db), ...subscriptionGauges(db)],
+    ...[...symbolGauges(db), ...callbackGauges(db), retentionGauge(db, [])],
+  ]);
   observeOutbox(meter, {} as never, {} as never);
   // Several kinds of work share a counter.
   return [...new Map(registered.map((instrument) => [instrument.name, instrument])).values()];

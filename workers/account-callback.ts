@@ -3,10 +3,7 @@ import { giveAgain, watchGroup } from '../activities/stream-memory.ts';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { callbackTables } from '../activities/account-callback/callback-rows.ts';
 import { consumeCallbackInputs, fixShards } from '../activities/account-callback/inputs.ts';
-import {
-  createAccountCallbackMetrics,
-  observeAccountCallbacks,
-} from '../activities/account-callback/metrics.ts';
+import { callbackGauges, createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
@@ -57,6 +54,8 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
 
     activities: ({ db }) => createAccountCallbackActivities({ db, log, metrics, portfolio }),
 
+    gauges: ({ db }) => callbackGauges(db),
+
     /** Gives its inputs to the group again. Those that are kept already have no further effect. */
     rewind: ({ redis }, sinceMs) => giveAgain({ ...INPUTS, redis }, sinceMs),
 
@@ -71,7 +70,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       await Promise.all(longLived.map((shard) => keepRunning(client.workflow, shard)));
       const consumer = consumeCallbackInputs({ db, redis, log, metrics, openReader });
       const watch = watchGroup({ ...INPUTS, db, redis, log, role: 'account-callback' });
-      return [observeAccountCallbacks(meter, { db, log }), consumer.stop, watch.stop];
+      return [consumer.stop, watch.stop];
     },
   };
 }

@@ -3,7 +3,7 @@ import type { Client } from '@temporalio/client';
 import { createAcceptance, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createDirectDelivery } from '../activities/intent/dispatch.ts';
 import { createReplication, defineHandOffCommands } from '../activities/intent/hand-off.ts';
-import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
+import { createIntentMetrics, intentGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { intentOperations } from '../activities/intent/operations.ts';
 import { OUTCOMES, keepTelling } from '../activities/intent/outcomes.ts';
@@ -79,6 +79,8 @@ export function openIntents(context: ProcessContext): Role {
       };
     },
 
+    gauges: ({ db, redis }) => intentGauges({ db, redis, intentsStream, tellsOutcomes }),
+
     reconciled: (connections) => intentReconciliation(resourcesOf(connections)),
 
     async startWork({ db, redis, client }) {
@@ -91,7 +93,6 @@ export function openIntents(context: ProcessContext): Role {
         () => endOtherReaders(client),
         (reason) => log.warn({ reason }, 'readers of other streams not looked for'),
       );
-      const endObservation = observeGauges(meter, { db, redis, log, intentsStream, tellsOutcomes });
       const relay = tellsOutcomes
         ? relayRows({ ...settings, db, redis, log }, OUTCOMES, {
             stream: OUTCOMES_STREAM,
@@ -101,7 +102,7 @@ export function openIntents(context: ProcessContext): Role {
             },
           })
         : undefined;
-      return [endObservation, telling.stop, readers.stop, ...(relay ? [relay.stop] : [])];
+      return [telling.stop, readers.stop, ...(relay ? [relay.stop] : [])];
     },
   };
 

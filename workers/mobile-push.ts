@@ -3,7 +3,7 @@ import { watchGroup } from '../activities/stream-memory.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import type { FcmSender } from '../activities/mobile-push/fcm.ts';
 import { createFcmSender } from '../activities/mobile-push/fcm.ts';
-import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
+import { createMobilePushMetrics, mobileGauges } from '../activities/mobile-push/metrics.ts';
 import { mobileOperations, mobileReconciliation } from '../activities/mobile-push/intake.ts';
 import { mobileTables } from '../activities/mobile-push/rows.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
@@ -41,6 +41,8 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
       ...createOperationActivities(db, mobileOperations(client.workflow)),
     }),
 
+    gauges: ({ db }) => mobileGauges(db),
+
     reconciled: ({ db, client }) =>
       mobileReconciliation({ mobile, db, workflows: client.workflow, log, metrics }),
 
@@ -49,7 +51,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
       const consumer = consumeMobileJobs({ mobile, db, redis, workflows, log, metrics, openReader });
       const jobs = { stream: DEFAULT_MOBILE_STREAM, group: CONSUMER_GROUP, redis };
       const watch = watchGroup({ ...jobs, db, log, role: 'mobile-push' });
-      return [observeMobileJobs(meter, { db, log }), consumer.stop, watch.stop];
+      return [consumer.stop, watch.stop];
     },
   };
 }

@@ -1,4 +1,5 @@
 /** What a kind of work is to the process that does it. */
+import type { GaugeRead } from '../activities/metrics.ts';
 import type { Reconciled } from '../activities/reconciliation.ts';
 import type { Kept } from '../activities/retention.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
@@ -14,6 +15,8 @@ export interface Role {
   activities(connections: Connections): object;
   /** Activities at the same time in this process, where they wait for others more than they work; default 100. */
   mostActivities?: number;
+  /** What is read of its servers at each export. */
+  gauges(connections: Connections): readonly GaugeRead[];
   /** Its tables whose rows go when they are old, in the order in which they are deleted from. */
   expiring: readonly Kept[];
   /** Workflows without an end. `startWork` starts them, and the reconciler starts one again that does not run. */
@@ -27,7 +30,7 @@ export interface Role {
    */
   rewind?(connections: Connections, sinceMs: number): Promise<string | undefined>;
   /**
-   * Begins the work once the worker runs: long-lived workflows, consumers of streams, gauges. Safe to repeat.
+   * Begins the work once the worker runs: long-lived workflows, consumers of streams. Safe to repeat.
    *
    * @returns what stops it, together with the worker.
    */

@@ -4,10 +4,11 @@ import type { LogLevel, TelemetryOptions, WorkerOptions } from '@temporalio/work
 import { DefaultLogger, Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { HEARTBEAT_THROTTLE_MS, watchAttempts } from '../activities/attempt.ts';
+import { observeReads } from '../activities/metrics.ts';
 import { listOpenOperations } from '../activities/operations.ts';
 import type { Reconciled } from '../activities/reconciliation.ts';
 import { createReconciliationActivities } from '../activities/reconciliation.ts';
-import { createRetentionActivities, observeRetention, operatorTables } from '../activities/retention.ts';
+import { createRetentionActivities, operatorTables, retentionGauge } from '../activities/retention.ts';
 import { given } from '../api/given.ts';
 import { allOf } from '../api/within.ts';
 import type { Config, RoleName } from '../config/load.ts';
@@ -117,7 +118,13 @@ async function start({ config, endpoints, log }: ServiceOptions, open: OpenParts
       underWay: () => listOpenOperations(db, operationKindsOf(roles)),
       scheduled: [...reconciled].map(([{ taskQueue }, kinds]) => ({ taskQueue, kinds })),
     }).stop,
-    observeRetention(meter, { db, log, tables: roles.flatMap((role) => expiringOf(role, config)) }),
+    observeReads(meter, log, [
+      ...roles.flatMap((role) => role.gauges(connections)),
+      retentionGauge(
+        db,
+        roles.flatMap((role) => expiringOf(role, config)),
+      ),
+    ]),
   );
   watchFiles(context);
   probes.setReady(true);

@@ -5,7 +5,7 @@ import { EVENTS, EVENTS_STREAM_MAX_LEN, ensureAgent } from '../activities/subscr
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
 import { relayRows } from '../activities/relay.ts';
-import { createSubscriptionMetrics, observeSubscriptions } from '../activities/subscription/metrics.ts';
+import { createSubscriptionMetrics, subscriptionGauges } from '../activities/subscription/metrics.ts';
 import { makeChecksDue } from '../activities/subscription/records.ts';
 import {
   createMessagingRouters,
@@ -73,6 +73,8 @@ export function openSubscriptions(context: ProcessContext): Role {
       };
     },
 
+    gauges: ({ db }) => subscriptionGauges(db),
+
     reconciled: (connections) => subscriptionReconciliation(resourcesOf(connections)),
 
     /** Makes the agent and its supervisor, and has a reconciliation run immediately. */
@@ -82,7 +84,6 @@ export function openSubscriptions(context: ProcessContext): Role {
       const schedule = client.schedule.getHandle(reconciliationScheduleId(SUBSCRIPTION_TASK_QUEUE));
       // Runs the checks that became due while no process ran.
       await schedule.trigger();
-      const stopObserving = observeSubscriptions(meter, { db, log });
       const checkAll = async () => {
         const checked = await makeChecksDue(db);
         await schedule.trigger();
@@ -104,7 +105,7 @@ export function openSubscriptions(context: ProcessContext): Role {
         // No process of the service reads the stream of events.
         watchPostgres({ role: 'subscription', db, redis, log, stream: EVENTS_STREAM }, checkAll),
       ];
-      return [stopObserving, ...watches.map(({ stop }) => stop)];
+      return watches.map(({ stop }) => stop);
     },
   };
 }

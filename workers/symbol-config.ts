@@ -5,8 +5,8 @@ import {
   addSampleSymbols,
   createSymbolConfigActivities,
   createSymbolConfigMetrics,
-  observeSymbolTargets,
   registerTargets,
+  symbolGauges,
 } from '../activities/symbol-config/activities.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, signalIfRunning } from '../activities/workflows.ts';
@@ -56,6 +56,8 @@ export function openSymbolConfig(context: ProcessContext): Role {
 
     activities: ({ db }) => createSymbolConfigActivities({ ...settings, db, log, metrics, caller }),
 
+    gauges: ({ db }) => symbolGauges(db),
+
     async rewind({ client }) {
       await tell(client);
       return undefined;
@@ -72,14 +74,13 @@ export function openSymbolConfig(context: ProcessContext): Role {
         await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
       }
 
-      const stopObserving = observeSymbolTargets(meter, { db, log });
       const pushToAll = async () => {
         await tell(client);
         log.error('PostgreSQL fell back to an earlier state, its symbols are pushed to all targets');
       };
       const owner = { role: 'symbol-config', db, redis, log, stream: registry.workflowId };
       const watch = watchPostgres(owner, pushToAll);
-      return [stopObserving, watch.stop];
+      return [watch.stop];
     },
   };
 }

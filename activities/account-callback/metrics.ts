@@ -1,10 +1,10 @@
 /** The counters and gauges of callbacks about account values. */
 import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
-import { COUNTED_AT_MOST, countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
+import type { GaugeRead } from '../metrics.ts';
+import { COUNTED_AT_MOST, countersOf, gaugesOfRows } from '../metrics.ts';
 import { BEHIND_MS, IS_OVERDUE } from '../../workflows/account-callback/contract.ts';
 
 interface AttemptAttributes {
@@ -49,25 +49,23 @@ export function createAccountCallbackMetrics(meter: Meter) {
   };
 }
 
-/** Registers the gauges (activities/metrics.ts). */
-export const observeAccountCallbacks = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
-  observeReads(meter, log, [
-    gaugesOfRows(
-      db,
-      'callbacks',
-      {
-        'notification.callbacks.behind_ms': {
-          unit: 'ms',
-          description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
-        },
-        'notification.callbacks.overdue_trackings': {
-          description:
-            'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
-        },
+export const callbackGauges = (db: Pool): GaugeRead[] => [
+  gaugesOfRows(
+    db,
+    'callbacks',
+    {
+      'notification.callbacks.behind_ms': {
+        unit: 'ms',
+        description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
       },
-      READ_SHARDS,
-    ),
-  ]);
+      'notification.callbacks.overdue_trackings': {
+        description:
+          'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
+      },
+    },
+    READ_SHARDS,
+  ),
+];
 
 const READ_SHARDS = {
   name: 'read_callback_shards',

@@ -2,7 +2,6 @@
 import type { Meter } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import type { Catalog, Channel } from '../../api/intent/catalog.ts';
 import { CHANNELS } from '../../api/intent/catalog.ts';
 import { given } from '../../api/given.ts';
@@ -10,14 +9,8 @@ import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason, StreamFindingKind } from '../../workflows/intent/contract.ts';
 import type { OutcomeKind, SkipReason } from '../../api/intent/outcome.ts';
-import {
-  COUNTED_AT_MOST,
-  countersOf,
-  gaugeRead,
-  gaugesOfRows,
-  observeReads,
-  takenUpCounter,
-} from '../metrics.ts';
+import type { GaugeRead } from '../metrics.ts';
+import { COUNTED_AT_MOST, countersOf, gaugeRead, gaugesOfRows, takenUpCounter } from '../metrics.ts';
 import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
@@ -133,21 +126,12 @@ type Logged = Pick<Intent, 'notificationId' | 'notificationType' | 'producer' | 
 export interface GaugeResources {
   db: Pool;
   redis: Redis;
-  log: Logger;
   intentsStream: string;
   /** Outcomes are told: rows that wait for their stream are looked at. */
   tellsOutcomes: boolean;
 }
 
-/**
- * Registers the gauges (activities/metrics.ts).
- *
- * @returns ends the observation; call it before the connections are closed.
- */
-export function observeGauges(
-  meter: Meter,
-  { db, redis, log, intentsStream, tellsOutcomes }: GaugeResources,
-): () => void {
+export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeResources): GaugeRead[] {
   const reads = [
     gaugesOfRows(
       db,
@@ -226,7 +210,7 @@ export function observeGauges(
     },
     READ_OUTCOMES,
   );
-  return observeReads(meter, log, tellsOutcomes ? [...reads, outcomes] : reads);
+  return tellsOutcomes ? [...reads, outcomes] : reads;
 }
 
 /**

@@ -1,10 +1,10 @@
 /** The counters and gauges of mobile pushes. */
 import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import type { MalformedJobCode } from '../../api/mobile-push/job.ts';
 import type { MobileStatus } from '../../workflows/mobile-push/contract.ts';
-import { countersOf, gaugesOfRows, observeReads, takenUpCounter } from '../metrics.ts';
+import type { GaugeRead } from '../metrics.ts';
+import { countersOf, gaugesOfRows, takenUpCounter } from '../metrics.ts';
 
 /**
  * How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. `remembered`: nothing was
@@ -43,22 +43,20 @@ export function createMobilePushMetrics(meter: Meter) {
   };
 }
 
-/** Registers the gauges (activities/metrics.ts). */
-export const observeMobileJobs = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
-  observeReads(meter, log, [
-    gaugesOfRows(
-      db,
-      'mobile push jobs',
-      {
-        'notification.mobile.oldest_pending_age_ms': {
-          description:
-            'For how long the oldest job is being sent, since it came or was replayed; 0 when none is',
-          unit: 'ms',
-        },
+export const mobileGauges = (db: Pool): GaugeRead[] => [
+  gaugesOfRows(
+    db,
+    'mobile push jobs',
+    {
+      'notification.mobile.oldest_pending_age_ms': {
+        description:
+          'For how long the oldest job is being sent, since it came or was replayed; 0 when none is',
+        unit: 'ms',
       },
-      READ_OLDEST_PENDING,
-    ),
-  ]);
+    },
+    READ_OLDEST_PENDING,
+  ),
+];
 
 /** Of the oldest thousand: a replay opens old ones again, which touches their rows. */
 const READ_OLDEST_PENDING = {

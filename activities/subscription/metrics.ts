@@ -1,10 +1,10 @@
 /** The counters and gauges of notification subscriptions. */
 import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
-import { COUNTED_AT_MOST, countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
+import type { GaugeRead } from '../metrics.ts';
+import { COUNTED_AT_MOST, countersOf, gaugesOfRows } from '../metrics.ts';
 import type { Statement } from '../postgres.ts';
 import type { EventKind } from './agents.ts';
 import { serversWithWork } from './agents.ts';
@@ -40,11 +40,10 @@ const WITHOUT_ACTION = 'notification.subscriptions.without_action';
 const UNREADABLE = 'notification.subscriptions.unreadable';
 const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
-/** Registers the gauges (activities/metrics.ts). */
-export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
+export function subscriptionGauges(db: Pool): GaugeRead[] {
   const gaugeOf = (what: string, gauge: string, description: string, statement: Statement) =>
     gaugesOfRows(db, what, { [gauge]: { description } }, statement);
-  return observeReads(meter, log, [
+  return [
     gaugeOf(
       'subscriptions by status',
       ROWS,
@@ -75,7 +74,7 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
       'Routers for which work has been due for a quarter of an hour without an answer, by pool',
       COUNT_SILENT,
     ),
-  ]);
+  ];
 }
 
 /**

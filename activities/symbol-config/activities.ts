@@ -12,7 +12,8 @@ import { TARGET_KINDS, heldVersionIn, pushBodyOf, pushWebhookId } from '../../ap
 import type { PushResult, PushScope, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import { MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
 import { withHeartbeats } from '../attempt.ts';
-import { countersOf, gaugesOfRows, observeReads } from '../metrics.ts';
+import type { GaugeRead } from '../metrics.ts';
+import { countersOf, gaugesOfRows } from '../metrics.ts';
 import type { DeliveryFailure, HttpCaller } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs } from '../http/caller.ts';
 import { columnsOf, query } from '../postgres.ts';
@@ -338,24 +339,22 @@ export function createSymbolConfigMetrics(meter: Meter) {
   };
 }
 
-/** Registers the gauges (activities/metrics.ts). */
-export const observeSymbolTargets = (meter: Meter, { db, log }: { db: Pool; log: Logger }): (() => void) =>
-  observeReads(meter, log, [
-    gaugesOfRows(
-      db,
-      'symbol targets',
-      {
-        'notification.symbols.targets_behind': {
-          description: 'Targets without the newest list, or whose last push failed, by place',
-        },
-        'notification.symbols.oldest_failing_age_ms': {
-          description: 'For how long every push to some target has failed, by place; 0 where none fails',
-          unit: 'ms',
-        },
+export const symbolGauges = (db: Pool): GaugeRead[] => [
+  gaugesOfRows(
+    db,
+    'symbol targets',
+    {
+      'notification.symbols.targets_behind': {
+        description: 'Targets without the newest list, or whose last push failed, by place',
       },
-      READ_BEHIND,
-    ),
-  ]);
+      'notification.symbols.oldest_failing_age_ms': {
+        description: 'For how long every push to some target has failed, by place; 0 where none fails',
+        unit: 'ms',
+      },
+    },
+    READ_BEHIND,
+  ),
+];
 
 const READ_BEHIND = {
   name: 'read_symbol_targets_behind',

@@ -9,7 +9,8 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import { Redis } from 'ioredis';
-import { observeGauges } from '../../activities/intent/metrics.ts';
+import { intentGauges } from '../../activities/intent/metrics.ts';
+import { observeReads } from '../../activities/metrics.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { LogLine } from '../harness.ts';
 import { eventually, slotOfTests } from '../harness.ts';
@@ -35,9 +36,8 @@ const log = createLogger('debug', {
 async function read(redis = slot.redis): Promise<Record<string, Record<string, number>>> {
   const exporter = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
   const meters = new MeterProvider({ readers: [new PeriodicExportingMetricReader({ exporter })] });
-  const stopObserving = observeGauges(meters.getMeter('test'), {
-    ...{ db: slot.db, redis, log, intentsStream: INTENTS, tellsOutcomes: false },
-  });
+  const gauges = intentGauges({ db: slot.db, redis, intentsStream: INTENTS, tellsOutcomes: false });
+  const stopObserving = observeReads(meters.getMeter('test'), log, gauges);
   await meters.forceFlush();
   stopObserving();
   const metrics = exporter
