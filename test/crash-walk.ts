@@ -56,15 +56,18 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}) {
      * all of it and lives.
      *
      * @param put gives the work; its result says whether the process has lived to see it done.
+     * @param prepare what takes long and what the work needs, which what the dead left must not interrupt.
      * @returns how many processes died.
      */
     async through(
       activity: string,
       put: () => Promise<() => Promise<boolean>>,
       mostSteps = MOST_STEPS,
+      prepare?: () => Promise<void>,
     ): Promise<number> {
       for (let step = 1; step <= mostSteps; step += 1) {
         const running = await start();
+        await prepare?.();
         setRule({ activity, step });
         const isDone = await put();
         if (await livesUntil(running, isDone)) {

@@ -83,24 +83,33 @@ test(
     await walk.survivor();
     const operator = operatorOf(slot);
     const operations: string[] = [];
-    const died = await walk.through('doPage', async () => {
-      const token = `${operations.length}-down`;
-      slot.fcm.fail({ token, failure: { kind: 'error', error: 'UNAVAILABLE' } });
-      const { userId } = await mobile.userWith(token);
-      const jobs = [await mobile.publishTo(userId), await mobile.publishTo(userId)];
-      for (const jobId of jobs) {
-        await eventually(
-          `job ${jobId} to fail`,
-          async () => (await mobile.logRow(jobId))?.status === 'failed',
-          LIMIT_MS,
+    let failed: string;
+    const died = await walk.through(
+      'doPage',
+      async () => {
+        const { operationId } = await operator.operations.resend(
+          { userId: failed },
+          { requestedBy: 'crash' },
         );
-      }
-      const before = mobile.requests()[token]!;
-      const { operationId } = await operator.operations.resend({ userId }, { requestedBy: 'crash' });
-      operations.push(operationId);
-      expect(before).toBeGreaterThanOrEqual(2 * ATTEMPTS);
-      return async () => (await operator.operations.show(operationId)).endedAt !== undefined;
-    });
+        operations.push(operationId);
+        return async () => (await operator.operations.show(operationId)).endedAt !== undefined;
+      },
+      undefined,
+      async () => {
+        const token = `${operations.length}-down`;
+        slot.fcm.fail({ token, failure: { kind: 'error', error: 'UNAVAILABLE' } });
+        const { userId } = await mobile.userWith(token);
+        failed = userId;
+        for (const jobId of [await mobile.publishTo(userId), await mobile.publishTo(userId)]) {
+          await eventually(
+            `job ${jobId} to fail`,
+            async () => (await mobile.logRow(jobId))?.status === 'failed',
+            LIMIT_MS,
+          );
+        }
+        expect(mobile.requests()[token]!).toBeGreaterThanOrEqual(2 * ATTEMPTS);
+      },
+    );
     // Two orders, and that they were given.
     expect(died).toBeGreaterThanOrEqual(3);
     await walk.survivor();
