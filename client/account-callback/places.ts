@@ -48,10 +48,9 @@ export async function showAccount(
   const [trackings, callbacks] = await Promise.all([
     db.query<TrackingRow>(FIND_TRACKING, [userId]),
     db.query<CallbackRow>(LIST_CALLBACKS, [
-      userId,
+      ...[userId, limit + 1],
       since?.getTime() ?? 0,
       until?.getTime() ?? Number.MAX_SAFE_INTEGER,
-      limit + 1,
     ]),
   ]);
   const [tracking] = trackings.rows;
@@ -104,7 +103,9 @@ interface CallbackRow {
   /** Failed ones; of a callback that is tried again or was given up. */
   attempts: number | null;
   lastError: string | null;
+  failedAt: Date | null;
   nextAttemptAt: Date | null;
+  shard: number;
   /** Entries with other values that came after the first attempt had begun, and are not delivered. */
   lateEntries: number;
   /** The newest of them, and its values by the names of the stream. */
@@ -123,29 +124,29 @@ const FIND_TRACKING = `
 /** SQL: the index of snapshots finds those of a user by kind. */
 const KINDS = `ARRAY['hourly', 'daily']`;
 
-/** The newest callbacks of the user $1, with their failures. @param limit of each kind. */
-const snapshotsOf = (where: string, limit: string): string => `
+/** The newest callbacks of the user $1, with their failures, $2 at most. */
+const callbacksThat = (where: string): string => `
+  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", status,
+         peak_value AS "peakValue", to_timestamp(peak_at_ms / 1000.0) AS "peakAt", bottom_value AS "bottomValue",
+         to_timestamp(bottom_at_ms / 1000.0) AS "bottomAt", closing_value AS "closingValue", entry_id AS "entryId",
+         created_at AS "takenAt", settled_at AS "settledAt", failed.attempts, failed.last_error AS "lastError",
+         failed_at AS "failedAt", failed.next_attempt_at AS "nextAttemptAt", snapshot.shard,
+         late_entries AS "lateEntries", late_entry_id AS "lateEntryId", late_values AS "lateValues"
     FROM unnest(${KINDS}) AS wanted (kind)
    CROSS JOIN LATERAL (
          SELECT *
            FROM notification.callback_snapshots
           WHERE callback_snapshots.kind = wanted.kind AND user_id = $1 AND ${where}
           ORDER BY period_start_ms DESC
-          LIMIT ${limit}) AS snapshot
+          LIMIT $2) AS snapshot
     LEFT JOIN notification.failed_callbacks AS failed
-      ON failed.kind = snapshot.kind AND failed.user_id = $1 AND failed.period_start_ms = snapshot.period_start_ms`;
-
-/** $1 user, $2 and $3 first and last beginning of a period, epoch ms, $4 rows at most. */
-const LIST_CALLBACKS = `
-  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS "periodStart", status,
-         peak_value AS "peakValue", to_timestamp(peak_at_ms / 1000.0) AS "peakAt", bottom_value AS "bottomValue",
-         to_timestamp(bottom_at_ms / 1000.0) AS "bottomAt", closing_value AS "closingValue", entry_id AS "entryId",
-         created_at AS "takenAt", settled_at AS "settledAt", failed.attempts, failed.last_error AS "lastError",
-         failed.next_attempt_at AS "nextAttemptAt",
-         late_entries AS "lateEntries", late_entry_id AS "lateEntryId", late_values AS "lateValues"
-    ${snapshotsOf('period_start_ms BETWEEN $2 AND $3', '$4')}
+      ON failed.kind = snapshot.kind AND failed.user_id = $1 AND failed.period_start_ms = snapshot.period_start_ms
    ORDER BY snapshot.period_start_ms DESC, snapshot.kind
-   LIMIT $4`;
+   LIMIT $2`;
+
+/** $3 and $4 first and last beginning of a period, epoch ms. */
+const LIST_CALLBACKS = callbacksThat('period_start_ms BETWEEN $3 AND $4');
+const FIND_UNTOLD = callbacksThat("period_start_ms >= $3 AND status <> 'delivered'");
 
 /** Pending callbacks are not delivered any more; nothing waits for them. */
 export function callbacksOf({ redis }: OperatorResources, person: Person): Personal {
@@ -195,7 +196,7 @@ export async function findCallbackCauses(
   const sinceMs = since.getTime();
   const [told, open, accounts] = await Promise.all([
     db.query<ToldRow>(COUNT_TOLD, [recipient, sinceMs]),
-    db.query<OpenRow>(FIND_UNTOLD, [recipient, sinceMs, limit]),
+    db.query<CallbackRow & { status: keyof typeof CAUSE_OF }>(FIND_UNTOLD, [recipient, limit, sinceMs]),
     db.query<TrackingRow>(FIND_ACCOUNT, [recipient]),
   ]);
   return [
@@ -204,8 +205,9 @@ export async function findCallbackCauses(
       sentence: `the portfolio service was told ${countOf(callbacks, `${kind} callback`)}, of periods up to ${timeOf(period)}`,
     })),
     ...open.rows.map((row): FoundCause => ({
-      ...{ cause: CAUSE_OF[row.status], at: row.at, workflowId: accountCallbackWorkflowId(row.shard) },
-      sentence: `the ${row.kind} callback of ${timeOf(row.period)} ${stateOf(row)}`,
+      ...{ cause: CAUSE_OF[row.status], at: row.failedAt ?? row.takenAt },
+      workflowId: accountCallbackWorkflowId(row.shard),
+      sentence: `the ${row.kind} callback of ${timeOf(row.periodStart)} ${stateOf(row)}`,
     })),
     ...accounts.rows.map(({ changedAt: at, until, caughtUpDate, shard }): FoundCause =>
       until === null
@@ -227,8 +229,8 @@ const CAUSE_OF = {
   dropped: 'callback_given_up',
 } as const;
 
-function stateOf(row: OpenRow): string {
-  const { kind, status, at, shard, error, nextAt } = row;
+function stateOf(row: CallbackRow): string {
+  const { kind, status, takenAt, shard, lastError: error, nextAttemptAt: nextAt } = row;
   const attempts = row.attempts ?? 0;
   if (status === 'dropped')
     return `was given up after ${countOf(attempts, 'attempt')} because of ${error}; galaxy-notify callbacks replay --user`;
@@ -238,7 +240,7 @@ function stateOf(row: OpenRow): string {
       : `has failed ${countOf(attempts, 'time')}, the last time because of ${error}, and is tried again at ${nextAt ? timeOf(nextAt) : 'its time'}`;
   const what =
     kind === 'hourly' ? `the next alarm of shard ${shard}` : `all trackings of shard ${shard} to catch up`;
-  return `came at ${timeOf(at)} and waits for ${what}`;
+  return `came at ${timeOf(takenAt)} and waits for ${what}`;
 }
 
 interface ToldRow {
@@ -247,17 +249,6 @@ interface ToldRow {
   /** The last one. */
   period: Date;
   at: Date;
-}
-
-interface OpenRow {
-  kind: CallbackKind;
-  period: Date;
-  shard: number;
-  status: 'pending' | 'retrying' | 'dropped';
-  at: Date;
-  attempts: number | null;
-  error: string | null;
-  nextAt: Date | null;
 }
 
 /** $1 user, $2 since, epoch ms. */
@@ -269,12 +260,6 @@ const COUNT_TOLD = `
       ON snapshot.kind = wanted.kind AND user_id = $1 AND period_start_ms >= $2
    WHERE status = 'delivered'
    GROUP BY snapshot.kind`;
-
-/** $1 user, $2 since, epoch ms, $3 limit. */
-const FIND_UNTOLD = `
-  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
-         coalesce(failed_at, created_at) AS at, failed.attempts, last_error AS error, next_attempt_at AS "nextAt"
-    ${snapshotsOf("period_start_ms >= $2 AND status <> 'delivered'", '$3')}`;
 
 /** $1 user. Nothing of a user who takes part and has caught up to the end of the previous day. */
 const FIND_ACCOUNT = `${FIND_TRACKING}
