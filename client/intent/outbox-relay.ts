@@ -37,12 +37,10 @@ import {
   withOutbox,
 } from './outbox-rows.ts';
 
-/** How often to look what the service has passed, and what Redis has lost, ms. */
+/** How often to look what the service has passed, what Redis has lost, and whether a server is back that was away, ms. */
 const CHECK_INTERVAL_MS = 1_000;
 /** What one look may let Redis copy, and how many entries. */
 const CHECK_LIMITS = { rows: 500, bytes: 4 << 20 };
-/** Between two attempts while a server is away, ms: doubled up to the longest. */
-const [SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS] = [250, 5_000];
 
 const HOUR_MS = 3_600_000;
 
@@ -79,19 +77,16 @@ export interface OutboxLog {
   warn(fields: object, message: string): void;
 }
 
+const COUNTERS = {
+  published: 'Entries appended, repeats included',
+  passed: 'Rows that the service has passed',
+  lost: 'Rows published again, since Redis had lost their entries',
+  setAside: 'Rows set aside, which a person must look at',
+  deleted: 'Rows deleted after their time',
+};
+
 /** What a relay has done since it began. */
-export interface OutboxCounts {
-  /** Entries appended, repeats included. */
-  published: number;
-  /** Rows that the service has passed. */
-  passed: number;
-  /** Rows that are published again, since Redis had lost their entries. */
-  lost: number;
-  /** Rows set aside: the service would refuse them, or may have forgotten their keys. */
-  setAside: number;
-  /** Rows deleted after their time. */
-  deleted: number;
-}
+export type OutboxCounts = Record<keyof typeof COUNTERS, number>;
 
 export interface OutboxRelay {
   counts: Readonly<OutboxCounts>;
@@ -139,17 +134,17 @@ export async function startOutboxRelay(options: OutboxRelayOptions): Promise<Out
   };
 
   async function run(): Promise<void> {
-    let pauseMs = 0;
+    let isWaiting = false;
     while (!stopping.signal.aborted) {
       try {
         const { isMore } = await steps.step();
-        if (pauseMs > 0) log.info({ ...steps.counts }, 'outbox relay goes on');
-        pauseMs = 0;
+        if (isWaiting) log.info({ ...steps.counts }, 'outbox relay goes on');
+        isWaiting = false;
         if (!isMore) await pause(Math.min(pollMs, CHECK_INTERVAL_MS));
       } catch (error) {
-        if (pauseMs === 0) log.warn({ reason: causeOf(error) }, 'outbox relay waits');
-        pauseMs = Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, 2 * pauseMs));
-        await pause(pauseMs);
+        if (!isWaiting) log.warn({ reason: causeOf(error) }, 'outbox relay waits');
+        isWaiting = true;
+        await pause(CHECK_INTERVAL_MS);
       }
     }
   }
@@ -295,14 +290,6 @@ function judged(catalog: Catalog, rows: readonly OutboxRow[]) {
   }
   return { good, refused };
 }
-
-const COUNTERS: Record<keyof OutboxCounts, string> = {
-  published: 'Entries appended, repeats included',
-  passed: 'Rows that the service has passed',
-  lost: 'Rows published again, since Redis had lost their entries',
-  setAside: 'Rows set aside, which a person must look at',
-  deleted: 'Rows deleted after their time',
-};
 
 /** Registers counters and gauges, under `notification.outbox.`. @returns ends the observation. */
 export function observeOutbox(meter: Meter, db: Pool, counts: OutboxCounts): () => void {
