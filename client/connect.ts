@@ -85,24 +85,32 @@ export interface ConnectedOperator {
  * asks. A server that does not answer fails an operation after 5 s, a statement that does not end after 20 s.
  */
 export function connectOperator(servers: OperatorServers): ConnectedOperator {
-  const { namespace = 'default', payloadKeys = [], subscriptionKeys } = servers;
-  const { streams, agentId, uiUrl, runbookUrl } = servers;
+  const {
+    postgresDsn,
+    redis,
+    temporal,
+    payloadKeys = [],
+    payloadPlain,
+    subscriptionKeys,
+    ...given
+  } = servers;
+  const settings = {
+    ...{ namespace: 'default', intentsStream: DEFAULT_INTENTS_STREAM, catalog: GALAXY },
+    ...withoutNulls(given),
+  };
   const connection = Connection.lazy({
     connectTimeout: CONNECT_LIMIT_MS,
     interceptors: [],
-    ...servers.temporal,
-    channelArgs: { 'grpc.service_config': JSON.stringify(RETRIES), ...servers.temporal?.channelArgs },
+    ...temporal,
+    channelArgs: { 'grpc.service_config': JSON.stringify(RETRIES), ...temporal?.channelArgs },
   });
-  const db = openDatabase(servers.postgresDsn);
-  const dataConverter = dataConverterWith(payloadKeys, servers.payloadPlain);
+  const dataConverter = dataConverterWith(payloadKeys, payloadPlain);
+  const client = { connection, namespace: settings.namespace, ...withoutNulls({ dataConverter }) };
   const resources: OperatorResources = {
-    temporal: new Client({ connection, namespace, ...(dataConverter ? { dataConverter } : {}) }),
-    db,
-    redis: openRedis(servers.redis),
-    namespace,
-    intentsStream: servers.intentsStream ?? DEFAULT_INTENTS_STREAM,
-    catalog: servers.catalog ?? GALAXY,
-    ...withoutNulls({ streams, agentId, uiUrl, runbookUrl }),
+    ...settings,
+    temporal: new Client(client),
+    db: openDatabase(postgresDsn),
+    redis: openRedis(redis),
     ...withoutNulls({ keyBox: subscriptionKeys && (() => createKeyBox(subscriptionKeys())) }),
   };
   return {
