@@ -36,25 +36,15 @@ export interface TokenResources extends Pick<OperatorResources, 'temporal' | 'db
 
 const LIMIT_MS = 180_000;
 
-/** A router or this side has refused or could not be reached; `outcome` says which, and nothing was lost by it. */
-export class TokenOperationError extends OperationFailedError {
-  override name = 'TokenOperationError';
-  readonly source: string;
-  readonly code: string;
-
-  constructor({ source, code, detail }: Extract<TokenResult, { ok: false }>['error']) {
-    super([`${source} ${code}`, ...(detail === undefined ? [] : [detail])].join(': '));
-    this.source = source;
-    this.code = code;
-  }
-}
-
 /**
- * All operations throw TokenOperationError for what was refused, and OperationFailedError for a wrong argument or when
- * no service answers in time; it does what it was asked for when it can.
+ * All operations throw OperationFailedError: `<source> <code>` when a router or this side has refused or a router could not be
+ * reached, and nothing is lost by it; for a wrong argument; or when no service answers in time, which then does what it was asked
+ * for when it can.
  */
 export function tokenOperations(resources: TokenResources) {
   const { temporal, db, agentId = 'default', limitMs = LIMIT_MS } = resources;
+  const workflowId = tokenWorkflowId(agentId);
+
   return {
     /**
      * Registers a device, or continues a registration as far as it can go by itself. A new one is ended by `verify`,
@@ -63,15 +53,8 @@ export function tokenOperations(resources: TokenResources) {
      * @param mode default: INSTANT, as on the command line.
      * @returns the token's status.
      */
-    register: (
-      device: TokenDevice,
-      mode: TokenMode = 'INSTANT',
-      { requestedBy }: Requester = {},
-    ): Promise<string> =>
-      // Without the device, which is a person's.
-      byAuthor({ db }, { action: 'tokens register', requestedBy, detail: mode }, () =>
-        statusAfter('register', { ...contentOf(device), mode }),
-      ),
+    register: (device: TokenDevice, mode: TokenMode = 'INSTANT', requester?: Requester): Promise<string> =>
+      change('register', { ...contentOf(device), mode }, requester, mode),
 
     /**
      * @param verification of the push, as it came: base64url each.
@@ -80,36 +63,35 @@ export function tokenOperations(resources: TokenResources) {
     verify: (
       device: TokenDevice,
       verification: { nonce: string; code: string },
-      { requestedBy }: Requester = {},
-    ): Promise<string> =>
-      byAuthor({ db }, { action: 'tokens verify', requestedBy }, () =>
-        statusAfter('verify', { ...contentOf(device), verification }),
-      ),
+      requester?: Requester,
+    ): Promise<string> => change('verify', { ...contentOf(device), verification }, requester),
 
     /**
      * @param device default: whichever the token has.
      * @returns what the router says.
-     * @throws TokenOperationError `NTF AUTH` when it has forgotten the token, which is NEW from then on, to be registered.
+     * @throws OperationFailedError `NTF AUTH` when it has forgotten the token, which is NEW from then on, to be registered.
      */
-    check: (device?: TokenDevice): Promise<string> => statusAfter('check', contentOf(device)),
+    check: (device?: TokenDevice): Promise<string> => execute('check', contentOf(device)),
 
     /** Ends all subscriptions too. The router is told as soon as it can be reached. @param device as in `check`. */
-    async delete(device?: TokenDevice, { requestedBy }: Requester = {}): Promise<void> {
-      await byAuthor({ db }, { action: 'tokens delete', requestedBy }, () =>
-        execute('delete', contentOf(device)),
-      );
+    async delete(device?: TokenDevice, requester?: Requester): Promise<void> {
+      await change('delete', contentOf(device), requester);
     },
   };
 
-  async function statusAfter(update: TokenUpdate, content: TokenRequestContent): Promise<string> {
-    const { status = '' } = await execute(update, content);
-    return status;
-  }
-
-  async function execute(
+  /** @param detail without the device, which is a person's. */
+  function change(
     update: TokenUpdate,
     content: TokenRequestContent,
-  ): Promise<Extract<TokenResult, { ok: true }>> {
+    { requestedBy }: Requester = {},
+    detail?: string,
+  ): Promise<string> {
+    const action = { action: `tokens ${update}`, requestedBy, detail };
+    return byAuthor({ db }, action, () => execute(update, content));
+  }
+
+  /** @returns the token's status; empty after `delete`. */
+  async function execute(update: TokenUpdate, content: TokenRequestContent): Promise<string> {
     const checked = checkedBy(tokenRequestSchema, content);
     const requestId = randomUUID();
     const sealed = tokenRequests.seal(sealingBox(resources.keyBox), requestId, checked);
@@ -118,7 +100,7 @@ export function tokenOperations(resources: TokenResources) {
     const outcome = await ask(
       temporal,
       {
-        workflowId: tokenWorkflowId(agentId),
+        workflowId,
         limitMs,
         ifSilent: 'it does what it was asked for once one runs',
         ifNotRunning: 'the same call starts it',
@@ -126,24 +108,22 @@ export function tokenOperations(resources: TokenResources) {
       () =>
         temporal.workflow.executeUpdateWithStart<Workflow, TokenResult, [TokenRequest]>(update, {
           args: [{ requestId }],
-          startWorkflowOperation: startOf(agentId),
+          startWorkflowOperation: new WithStartWorkflowOperation<Workflow>(TOKEN_WORKFLOW, {
+            workflowId,
+            taskQueue: SUBSCRIPTION_TASK_QUEUE,
+            args: [agentId],
+            workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+            staticSummary: `notification token of ${agentId}`,
+          }),
           updateId: requestId,
         }),
     );
-    if (!outcome.ok) throw new TokenOperationError(outcome.error);
-    return outcome;
+    if (outcome.ok) return outcome.status ?? '';
+    const { source, code, detail } = outcome.error;
+    throw new OperationFailedError(
+      [`${source} ${code}`, ...(detail === undefined ? [] : [detail])].join(': '),
+    );
   }
-}
-
-/** One for each call: the client takes it once. */
-function startOf(agentId: string) {
-  return new WithStartWorkflowOperation<Workflow>(TOKEN_WORKFLOW, {
-    workflowId: tokenWorkflowId(agentId),
-    taskQueue: SUBSCRIPTION_TASK_QUEUE,
-    args: [agentId],
-    workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
-    staticSummary: `notification token of ${agentId}`,
-  });
 }
 
 const INSERT_REQUEST =

@@ -3,8 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { createKeyBox } from '../../api/key-box.ts';
-import { createOperator } from '../../client/operator.ts';
-import type { TokenOperationError } from '../../client/subscription/tokens.ts';
+import { OperationFailedError, createOperator } from '../../client/operator.ts';
 import type { Service } from '../../workers/service.ts';
 import type {
   Command,
@@ -320,7 +319,6 @@ export async function errorOf(operation: Promise<unknown>): Promise<string> {
     (error: unknown) => error,
   );
   if (typeof outcome === 'string') return outcome;
-  const { name, source, code } = outcome as TokenOperationError;
-  if (name !== 'TokenOperationError') throw outcome;
-  return `${source} ${code}`;
+  if (!(outcome instanceof OperationFailedError)) throw outcome;
+  return outcome.message.split(': ')[0]!;
 }
