@@ -163,10 +163,8 @@ export interface LiveState {
   startedAt: Date;
   /** Absent while it runs. */
   closedAt?: Date;
-  /** What a running workflow says it waits for; empty when it says nothing. */
+  /** What a running workflow says it waits for, or that no worker answered; empty when it says nothing. */
   details?: string;
-  /** The details could not be asked for, and why. */
-  detailsUnavailable?: string;
   pendingActivities: PendingActivity[];
   pendingChildren: number;
   /** What a completed workflow returned. */
@@ -190,10 +188,15 @@ export async function liveStateOf(
   const { runId, status, startTime: startedAt, closeTime: closedAt, raw } = described;
   const result = () =>
     bounded(temporal, () => temporal.workflow.getHandle(workflowId).result() as Promise<unknown>);
+  async function details(): Promise<string> {
+    const metadata = await query<{ currentDetails?: string }>(temporal, workflowId, METADATA_QUERY);
+    if (metadata) return metadata.currentDetails ?? '';
+    return `unknown: no worker answered within ${QUERY_LIMIT_MS / 1_000} s`;
+  }
   return {
     ...{ workflowId, runId, status: status.name, startedAt },
     ...withoutNulls({ closedAt }),
-    ...(status.name === 'RUNNING' ? await detailsOf(temporal, workflowId) : {}),
+    ...(status.name === 'RUNNING' ? { details: await details() } : {}),
     pendingActivities: await Promise.all(
       (raw.pendingActivities ?? []).map((activity) => pendingActivityOf(temporal, activity)),
     ),
@@ -241,16 +244,6 @@ export async function describe(
     if (error instanceof WorkflowNotFoundError) return undefined;
     throw error;
   }
-}
-
-async function detailsOf(
-  temporal: Client,
-  workflowId: string,
-): Promise<Pick<LiveState, 'details' | 'detailsUnavailable'>> {
-  const metadata = await query<{ currentDetails?: string }>(temporal, workflowId, METADATA_QUERY);
-  return metadata
-    ? { details: metadata.currentDetails ?? '' }
-    : { detailsUnavailable: `no worker answered within ${QUERY_LIMIT_MS / 1_000} s` };
 }
 
 // --- Waiting -----------------------------------------------------------------------------------------------------------

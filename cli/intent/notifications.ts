@@ -129,7 +129,7 @@ function printRoutes({ routes, hasMoreRoutes }: NotificationView): void {
 
 function waitingLines(live: LiveState): [string, string | undefined][] {
   return [
-    ['waits for', live.details ?? live.detailsUnavailable],
+    ['waits for', live.details],
     ...live.pendingActivities.map((activity): [string, string] => [
       'activity',
       [
