@@ -190,12 +190,14 @@ async function sealAgain(
       const { rows } = await db.query<SealedRow>(listOf(column), [after ?? null, PAGE_SIZE]);
       for (const row of rows) {
         if (sealingKeyOf(row.sealed) === newest) continue;
-        const again = sealedAgain(box, row, column.contextOf(row.agent_id, row.subject));
-        if (again === undefined) {
+        const context = column.contextOf(row.agent_id, row.subject);
+        const plain = openIfPossible(box, row.sealed, context);
+        if (plain === undefined) {
           sealed.unreadable += 1;
           continue;
         }
-        const { rowCount } = await db.query(replaceOf(column), [row.key, row.sealed, again]);
+        const values = [row.key, row.sealed, box.seal(plain, context)];
+        const { rowCount } = await db.query(replaceOf(column), values);
         sealed.values += rowCount ?? 0;
       }
       if (rows.length < PAGE_SIZE) break;
@@ -210,11 +212,6 @@ interface SealedRow {
   agent_id: string;
   subject: string;
   sealed: Buffer;
-}
-
-function sealedAgain(box: KeyBox, { sealed }: SealedRow, context: string): Buffer | undefined {
-  const plain = openIfPossible(box, sealed, context);
-  return plain && box.seal(plain, context);
 }
 
 const listOf = (of: SealedColumn): string => `
