@@ -1,5 +1,6 @@
 /**
- * For the tests of producers: a stream in memory that refuses what the service refuses, and a look at what was published.
+ * For the tests of producers: a stream in memory that refuses what the service refuses, a look at what was published, and an intent
+ * of each type for a first try.
  *
  * ```ts
  * const stream = createMemoryStream();
@@ -7,9 +8,11 @@
  * expectPublished(stream, { type: 'game.turn.ready', recipientUserIds: ['user-1', 'user-2'] });
  * ```
  */
-import type { Catalog, NotificationType } from '../api/intent/catalog.ts';
+import type { AudienceKind, Catalog, NotificationType } from '../api/intent/catalog.ts';
+import { typeIn } from '../api/intent/catalog.ts';
 import { entryFieldsOf, differingFields, fingerprintOf, canonicalJson } from '../api/intent/entry.ts';
 import type { NotificationIntent, StreamAppender } from './constructors.ts';
+import { newIntent } from './constructors.ts';
 import { InvalidIntentError, intentIn } from './invalid-intent.ts';
 import { GALAXY } from './generated/galaxy.ts';
 
@@ -120,3 +123,20 @@ function differencesOf(intent: NotificationIntent, expected: Expectation): strin
     wanted === undefined || wanted === found ? [] : [what],
   );
 }
+
+/** Users that the stand-in User Service knows. */
+export const SAMPLE_USERS = ['user-1', 'user-4'];
+
+/** @returns an intent of a type, with content that makes sense to a reader. */
+export const sampleIntentOf = (
+  catalog: Catalog,
+  type: NotificationType,
+  audience: AudienceKind,
+  idempotencyKey: string,
+): NotificationIntent =>
+  newIntent(catalog, type, {
+    idempotencyKey,
+    occurredAt: Date.now(),
+    payload: typeIn(catalog, type).example,
+    ...(audience === 'user' ? { recipientUserIds: SAMPLE_USERS } : { audience }),
+  });

@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { memoryMbOf } from '../bench/processes.ts';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
-import { sampleIntentOf } from '../client/intent/sample-intents.ts';
+import { sampleIntentOf } from '../client/testing.ts';
 import { GALAXY } from '../client/generated/galaxy.ts';
 import type { Options } from './options.ts';
 import { machineOf } from './report.ts';

@@ -12,7 +12,7 @@ import type { NotificationIntent } from '../../client/constructors.ts';
 import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
 import { unlessMissing } from '../../client/errors.ts';
 import type { NotificationView } from '../../client/intent/notifications.ts';
-import { SAMPLE_USERS, sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { SAMPLE_USERS, sampleIntentOf } from '../../client/testing.ts';
 import { linkField } from '../../client/resources.ts';
 import { waitUntil } from '../../client/temporal.ts';
 import type { Config } from '../../config/load.ts';

@@ -13,7 +13,7 @@ import { DEFAULT_MOBILE_STREAM } from '../../api/mobile-push/job.ts';
 import { onInterrupt } from '../../api/interrupts.ts';
 import { report, runProgram } from '../program.ts';
 import { connectOperator } from '../../client/connect.ts';
-import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { sampleIntentOf } from '../../client/testing.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { publishIntent } from '../../client/notificationintent.ts';
 import { workflowLink } from '../../client/resources.ts';

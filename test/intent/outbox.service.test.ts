@@ -12,7 +12,7 @@ import { envelopeOf } from '../../api/intent/entry.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { fieldsOf, pairsOf } from '../../api/stream-ids.ts';
-import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { sampleIntentOf } from '../../client/testing.ts';
 import { withOutbox } from '../../client/intent/outbox-rows.ts';
 import type { OutboxLog, OutboxRelay, OutboxRelayOptions } from '../../client/outbox.ts';
 import {
