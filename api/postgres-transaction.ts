@@ -7,10 +7,6 @@ import type { Pool, PoolClient } from 'pg';
 /** Whether the address says that PgBouncer, or another pooler of transactions, stands before the server. */
 export const isPooled = (dsn: string): boolean => new URL(dsn).searchParams.get('pgbouncer') === 'true';
 
-/** Whether a pool of connections was made for such an address. */
-export const isPooledDatabase = ({ options }: Pool): boolean =>
-  options.connectionString !== undefined && isPooled(options.connectionString);
-
 /**
  * Runs `body` in a transaction.
  *

@@ -1,7 +1,7 @@
 /** The table of outbox.sql: what the relay and operators read and change. Every statement is bounded in rows. */
 import type { Pool, PoolClient } from 'pg';
 import { SelfExplanatoryError } from '../../api/errors.ts';
-import { isPooledDatabase, runTransaction } from '../../api/postgres-transaction.ts';
+import { runTransaction } from '../../api/postgres-transaction.ts';
 
 /** What a statement may take, and a relay that has stopped in the middle of a batch may keep the others waiting, ms. */
 const LIMIT_MS = 30_000;
@@ -201,12 +201,7 @@ export interface OutboxStatus {
   /** Ages of the oldest row that waits for Redis, and of the oldest one that the service has not passed, ms. */
   oldestPendingMs: number;
   oldestPublishedMs: number;
-  /** Relays that are connected to this database; null through a pooler, which hides them. */
-  relays: number | null;
 }
-
-/** How relays are named among the connections of a database. */
-export const RELAY_NAME = 'galaxy-notify outbox relay';
 
 /** @throws OutboxUnusableError; what PostgreSQL fails with. */
 export async function outboxStatus(db: Pool): Promise<OutboxStatus> {
@@ -220,10 +215,7 @@ export async function outboxStatus(db: Pool): Promise<OutboxStatus> {
                 WHERE state = '${state}' ORDER BY ${order} LIMIT 1), 0)::double precision`;
   const { rows } = await db.query<OutboxStatus>(
     `SELECT json_build_object(${counts.join(', ')}) AS counts, ${age('pending', 'id')} AS "oldestPendingMs",
-            ${age('published', "string_to_array(entry_id, '-')::numeric[]")} AS "oldestPublishedMs",
-            (SELECT count(*)::int FROM pg_stat_activity
-              WHERE datname = current_database() AND application_name = $1) AS relays`,
-    [RELAY_NAME],
+            ${age('published', "string_to_array(entry_id, '-')::numeric[]")} AS "oldestPublishedMs"`,
   );
-  return { ...rows[0]!, ...(isPooledDatabase(db) ? { relays: null } : {}) };
+  return rows[0]!;
 }

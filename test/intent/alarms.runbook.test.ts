@@ -8,7 +8,6 @@ import type { Pool } from 'pg';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { LAST_ENTRY_ID } from '../../api/stream-ids.ts';
 import { openDatabase } from '../../client/connect.ts';
-import { RELAY_NAME } from '../../client/intent/outbox-rows.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
@@ -238,7 +237,7 @@ describe('outboxes', () => {
       ],
     });
     await eventually('Redis', async () => redis.status === 'ready');
-    db = openDatabase(env().NOTIFICATION_OUTBOX_POSTGRES_DSN, RELAY_NAME);
+    db = openDatabase(env().NOTIFICATION_OUTBOX_POSTGRES_DSN);
     relay = await startOutboxRelay({
       db,
       redis,

@@ -486,6 +486,12 @@ test('I75 the command judges rows by the catalog of NOTIFICATION_CATALOG_FILE, u
     NOTIFICATION_OUTBOX_POSTGRES_DSN: dsn.href,
     NOTIFICATION_CATALOG_FILE: file,
   };
+  expect(await cli.cli(['outbox', 'status'], { changes })).toMatchObject({ code: 0 });
+  await db.query("UPDATE notification_outbox.intents SET created_at = now() - interval '2 minutes'");
+  expect(await cli.cli(['outbox', 'status'], { changes })).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('no relay publishes') as string,
+  });
   const relay = cli.start(['outbox', 'relay'], { changes });
   await untilStates({ published: 1 });
   relay.send('SIGTERM');
