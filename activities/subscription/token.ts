@@ -88,19 +88,13 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     checkToken: (agentId: string, requestId: string): Promise<TokenResult> =>
       runOperation(agentId, 'check', requestId, async ({ device }) => {
         const token = await loadToken(agentId);
-        const ref = token && refOf(token);
-        if (!token || !ref || !isOf(token, device)) return refused('there is no such token to check');
-        const result = await notificationRouter.checkToken(ref);
-        if (!result.ok) {
-          if (isUnknownToNotificationRouter(result.error)) {
-            await dropToken(agentId, token);
-            await createToken(agentId, token.device, token.mode);
-          }
-          return result;
-        }
-        const status = result.value;
-        const isOver = status.startsWith('INVALID') || status === 'EXPIRED';
-        await save(agentId, token, { status, action: isOver ? undefined : token.action });
+        if (token?.tokenId === undefined || !isOf(token, device))
+          return refused('there is no such token to check');
+        const result = await checkStatus(agentId, token, (status) => {
+          const isOver = status.startsWith('INVALID') || status === 'EXPIRED';
+          return isOver ? undefined : token.action;
+        });
+        if (isForgotten(result)) await createToken(agentId, token.device, token.mode);
         return resultOf(result);
       }),
 
@@ -211,8 +205,12 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     switch (action?.kind) {
       case 'VERIFY':
         return verifyCode(agentId, token, action.code);
-      case 'CHECK':
-        return checkStatus(agentId, token);
+      case 'CHECK': {
+        const result = await checkStatus(agentId, token, (status) =>
+          status === 'ACTIVE' ? { kind: 'CHECK' } : undefined,
+        );
+        return isForgotten(result) ? START_AFRESH : result;
+      }
       case undefined:
         return registerAtRouter(agentId, token);
     }
@@ -263,7 +261,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     }
     if (isRetried(result.error)) return result;
     // What a router still knows must not go on pushing to the former device.
-    await dropToken(agentId, token, isUnknownToNotificationRouter(result.error) ? undefined : keyBox);
+    await dropToken(agentId, token, isForgotten(result) ? undefined : keyBox);
     return START_AFRESH;
   }
 
@@ -279,7 +277,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
       await makeChecksDue(db, agentId);
       return { ok: true, value: 'ACTIVE' };
     }
-    if (isUnknownToNotificationRouter(result.error)) {
+    if (isForgotten(result)) {
       await dropToken(agentId, token);
       // The caller hears that the code was wrong in any case, and waits for another one.
       await registerDevice(agentId, token.device, token.mode);
@@ -287,20 +285,16 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     return result;
   }
 
+  /** Saves what the router says, and drops a token that it has forgotten. @param actionAfter what is to be done about the token next. */
   async function checkStatus(
     agentId: string,
     token: SavedToken,
-  ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
+    actionAfter: (status: TokenStatus) => SavedToken['action'],
+  ): Promise<RouterResult<TokenStatus>> {
     const result = await notificationRouter.checkToken(refOf(token)!);
-    if (result.ok) {
-      const status = result.value;
-      await save(agentId, token, { status, action: status === 'ACTIVE' ? { kind: 'CHECK' } : undefined });
-      return result;
-    }
-    if (!isUnknownToNotificationRouter(result.error)) return result;
-    // The router has forgotten the token.
-    await dropToken(agentId, token);
-    return START_AFRESH;
+    if (result.ok) await save(agentId, token, { status: result.value, action: actionAfter(result.value) });
+    else if (isForgotten(result)) await dropToken(agentId, token);
+    return result;
   }
 
   /** @param forget given: the router is to forget the token too. */
@@ -318,6 +312,9 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
 
 /** The token was dropped: registering starts from the beginning. */
 const START_AFRESH = Symbol('start afresh');
+
+const isForgotten = (result: RouterResult<unknown>): boolean =>
+  !result.ok && isUnknownToNotificationRouter(result.error);
 
 const failed = (error: RouterError): { ok: false; error: RouterError } => ({ ok: false, error });
 
