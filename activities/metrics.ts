@@ -58,8 +58,6 @@ export interface Measurement<Gauge extends string> {
 
 /** Gauges that one question to one server answers. */
 export interface GaugeRead<Gauge extends string = string> {
-  /** Names the read in the log. */
-  what: string;
   /** Name below `notification.`, with what it says; `unit` as OpenTelemetry has it. */
   gauges: Record<Gauge, { description: string; unit?: string }>;
   read(): Promise<Measurement<Gauge>[]>;
@@ -74,12 +72,11 @@ export const gaugeRead = <Gauge extends string>(read: GaugeRead<Gauge>): GaugeRe
  */
 export const gaugesOfRows = (
   db: Pool,
-  what: string,
   gauges: GaugeRead['gauges'],
   statement: Statement,
   values: unknown[] = [],
 ): GaugeRead => ({
-  ...{ what, gauges },
+  gauges,
   async read() {
     const rows = await query<Record<string, number>>(db, statement, values);
     return rows.flatMap((row) => {
@@ -102,7 +99,7 @@ export function observeReads(
   reads: readonly GaugeRead[],
   timeoutMs = READ_TIMEOUT_MS,
 ): () => void {
-  const registered = reads.map(({ what, gauges, read }) => {
+  const registered = reads.map(({ gauges, read }) => {
     const made = new Map(
       Object.entries(gauges).map(([name, options]) => [name, meter.createObservableGauge(name, options)]),
     );
@@ -115,7 +112,7 @@ export function observeReads(
         }
       } catch (error) {
         // At most one line an export.
-        log.warn({ gauge: what, reason: reasonOf(error) }, 'gauge not read');
+        log.warn({ gauges: [...made.keys()], reason: reasonOf(error) }, 'gauge not read');
       }
     };
     const observables = [...made.values()];

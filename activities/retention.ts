@@ -205,7 +205,6 @@ export function retentionGauge(db: Pool, tables: readonly Kept[]): GaugeRead {
     .filter(({ parent }) => !parent)
     .map((table) => ({ ...table, statement: overdueOf(table) }));
   return gaugeRead({
-    what: 'retention',
     gauges: {
       [OVERDUE]: {
         description: 'How long the oldest row of a table is past its retention; 0 when none is',

@@ -137,7 +137,6 @@ export function observeFiles(
   { log, renewal }: { log: Logger; renewal: Pick<Renewal, 'files' | 'refused'> },
 ): () => void {
   const files: GaugeRead = {
-    what: 'files of secrets and certificates',
     gauges: {
       [EXPIRY]: {
         description: 'Time until the first certificate of a variable expires; below zero when it has',

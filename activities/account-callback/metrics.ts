@@ -52,7 +52,6 @@ export function createAccountCallbackMetrics(meter: Meter) {
 export const callbackGauges = (db: Pool): GaugeRead[] => [
   gaugesOfRows(
     db,
-    'callbacks',
     {
       'notification.callbacks.behind_ms': {
         unit: 'ms',

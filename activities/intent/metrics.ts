@@ -135,7 +135,6 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
   const reads = [
     gaugesOfRows(
       db,
-      'intent acceptance',
       {
         'notification.intent_acceptance.waiting': {
           description: `Intents that were read and are neither accepted nor refused yet; ${COUNTED_AT_MOST} stands for more`,
@@ -149,7 +148,6 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
     ),
     gaugesOfRows(
       db,
-      'route schedule',
       {
         'notification.route_schedule.depth': {
           description: `Routes that wait for an attempt; ${COUNTED_AT_MOST} stands for more`,
@@ -163,7 +161,6 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
       [CHANNELS],
     ),
     gaugeRead({
-      what: 'intent stream',
       gauges: {
         'notification.intent_stream.oldest_unprocessed_age_ms': {
           description: 'Age of the oldest entry that has no row yet; 0 when the stream is drained',
@@ -178,7 +175,6 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
     }),
     gaugesOfRows(
       db,
-      'outbound streams',
       {
         'notification.outbound_stream.suspect_age_ms': {
           description:
@@ -190,7 +186,6 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
     ),
     gaugesOfRows(
       db,
-      'malformed intents',
       {
         'notification.intent_malformed.rows': {
           description: `Refused entries that are kept until retention; ${COUNTED_AT_MOST} stands for more`,
@@ -201,7 +196,6 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
   ];
   const outcomes = gaugesOfRows(
     db,
-    'outcomes',
     {
       'notification.outcomes.oldest_waiting_age_ms': {
         description: 'How long the oldest event that is not in its stream yet has waited; 0 when none does',

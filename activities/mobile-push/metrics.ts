@@ -46,7 +46,6 @@ export function createMobilePushMetrics(meter: Meter) {
 export const mobileGauges = (db: Pool): GaugeRead[] => [
   gaugesOfRows(
     db,
-    'mobile push jobs',
     {
       'notification.mobile.oldest_pending_age_ms': {
         description:

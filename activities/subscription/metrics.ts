@@ -41,35 +41,26 @@ const UNREADABLE = 'notification.subscriptions.unreadable';
 const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
 export function subscriptionGauges(db: Pool): GaugeRead[] {
-  const gaugeOf = (what: string, gauge: string, description: string, statement: Statement) =>
-    gaugesOfRows(db, what, { [gauge]: { description } }, statement);
+  const gaugeOf = (gauge: string, description: string, statement: Statement) =>
+    gaugesOfRows(db, { [gauge]: { description } }, statement);
   return [
+    gaugeOf(ROWS, `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more`, COUNT_RECORDS),
     gaugeOf(
-      'subscriptions by status',
-      ROWS,
-      `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more`,
-      COUNT_RECORDS,
-    ),
-    gaugeOf(
-      'due subscriptions',
       DUE,
       'Subscriptions and token deletions that something is to be done about now, by pool',
       COUNT_DUE,
     ),
     gaugeOf(
-      'subscriptions that were given up',
       WITHOUT_ACTION,
       'Subscriptions that a worker has given up; the next command for them starts them over',
       COUNT_WITHOUT_ACTION,
     ),
     gaugeOf(
-      'unreadable subscriptions',
       UNREADABLE,
       'Rows whose work stopped because a sealed key in them did not open',
       COUNT_UNREADABLE,
     ),
     gaugeOf(
-      'silent routers',
       SILENT_ROUTERS,
       'Routers for which work has been due for a quarter of an hour without an answer, by pool',
       COUNT_SILENT,

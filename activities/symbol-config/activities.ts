@@ -342,7 +342,6 @@ export function createSymbolConfigMetrics(meter: Meter) {
 export const symbolGauges = (db: Pool): GaugeRead[] => [
   gaugesOfRows(
     db,
-    'symbol targets',
     {
       'notification.symbols.targets_behind': {
         description: 'Targets without the newest list, or whose last push failed, by place',

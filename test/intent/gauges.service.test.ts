@@ -135,7 +135,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
     ...[OLDEST_WAITING, WAITING, MALFORMED_ROWS, SUSPECT_AGE, DEPTH, OLDEST_ROUTE],
   ]);
   expect(performance.now() - startedAt).toBeLessThan(10_000);
-  expect(logs).toMatchObject([{ level: 'warn', msg: 'gauge not read', gauge: 'intent stream' }]);
+  expect(logs).toMatchObject([{ level: 'warn', msg: 'gauge not read', gauges: [OLDEST_ENTRY] }]);
   redis.disconnect();
   if (how !== 'refuses') silent.close();
 });

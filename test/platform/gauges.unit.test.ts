@@ -10,7 +10,6 @@ import type { GaugeRead } from '../../activities/metrics.ts';
 import { observeReads } from '../../activities/metrics.ts';
 
 const named = (name: string, read: GaugeRead['read']): GaugeRead => ({
-  what: name,
   gauges: { [name]: { description: name } },
   read,
 });
@@ -51,8 +50,8 @@ test('I33 a gauge that hangs or fails silences no other, and a hanging server is
   expect(lines).toHaveLength(2);
   expect(lines).toEqual(
     expect.arrayContaining([
-      { gauge: 'hangs', reason: 'no answer within 0.05 s' },
-      { gauge: 'fails', reason: 'no table' },
+      { gauges: ['hangs'], reason: 'no answer within 0.05 s' },
+      { gauges: ['fails'], reason: 'no table' },
     ]),
   );
   expect(await exportOnce()).toEqual([['works', 7]]);
