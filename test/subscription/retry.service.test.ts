@@ -67,6 +67,7 @@ test('N16 work by kind and result, commands, events; rows by status, what is due
     const { 'kind=create': creates, 'kind=reconcile': followed, ...others } = pointsOf('commands');
     expect([creates, followed! >= 2, others]).toEqual([1, true, {}]);
     expect(pointsOf('without_action')).toEqual({ '': 1 });
+    expect(pointsOf('events')).toEqual({ 'kind=ERRS': 1 });
     expect(pointsOf('due')).toEqual(noneOf);
     expect(pointsOf('silent_routers')).toEqual(noneOf);
     return true;
@@ -76,7 +77,6 @@ test('N16 work by kind and result, commands, events; rows by status, what is due
     'kind=smp-key result=done': 2,
     'kind=ntf-create result=done': 2,
   });
-  expect(pointsOf('events')).toEqual({ 'kind=ERRS': 1 });
   expect(pointsOf('worker_deaths')).toEqual({});
 });
 
