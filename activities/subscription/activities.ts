@@ -54,15 +54,7 @@ export function createSubscriptionActivities(
       const agent = await loadAgent(db, order.agentId);
       const epoch = order.epoch ?? agent?.epoch;
       if (!agent?.isOpen || epoch !== agent.epoch) return { isClosed: true };
-      const { claim, items, nextDueMs } = await claimBatch(db, order, MAX_RECORDS);
-      return {
-        isClosed: false,
-        epoch,
-        claim,
-        items,
-        ...(nextDueMs === undefined ? {} : { nextDueMs }),
-        pace: settings.pace,
-      };
+      return { ...(await claimBatch(db, order, MAX_RECORDS)), isClosed: false, epoch, pace: settings.pace };
     },
 
     /** Tells clients, which the relay writes to the log and counts. */

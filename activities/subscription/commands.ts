@@ -52,7 +52,7 @@ export function createSubscriptionCommands(resources: KickResources) {
     /** Subscribes all connections that want it. The caller knows that the gate is open. */
     createAll: (agentId: string): Promise<void> => signal(agentId, COMMAND_SIGNAL, { kind: 'create' }),
 
-    /** Forgets what waits, but no deletion, and ends the subscriptions of all connections. */
+    /** Forgets what waits, and ends the subscriptions of all connections: the token wants none any more. */
     flushAndSmpDeleteAll: (agentId: string): Promise<void> => signal(agentId, FLUSH_AND_SMP_DELETE_SIGNAL),
 
     /** Wakes the worker for the token deletions on a notification router. */

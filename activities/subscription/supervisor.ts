@@ -7,7 +7,6 @@ import type { PoolClient } from 'pg';
 import { queueOf } from '../../api/subscription/rows.ts';
 import type { Command, TrustedRouter } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
-import type { Statement } from '../postgres.ts';
 import { inTransaction, query, run } from '../postgres.ts';
 import { errorText, routerValues } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
@@ -47,7 +46,7 @@ export function createCommandWork(resources: SubscriptionResources) {
     }: CommandOrder): Promise<CommandEnd> {
       const { connIds, workers } = await inTransaction(db, async (client) => {
         const values = [agentId, after, MAX_CONNECTIONS];
-        const connIds = named ?? idsIn(await run<IdRow>(client, LIST_OF_ALL[kind], values));
+        const connIds = named ?? idsIn(await run<IdRow>(client, LIST_CONNECTIONS, values));
         // The lock is a separate statement: one that waited for a worker's transaction would see the record as the worker
         // wrote it, but the queue as it was before.
         await run(client, LOCK_RECORDS, [agentId, connIds]);
@@ -74,11 +73,9 @@ type Apply = (
 const APPLY: Record<Command['kind'], Apply> = {
   create: (client, ...values) => run(client, START_WANTED, values),
 
-  'smp-delete': (client, ...values) => run(client, END_RECORDS, [...values, true, false]),
-
   async reconcile(client, agentId, ...values) {
     const keeping = keepingOf(await loadToken(client, agentId));
-    const ended = await run<WorkerRow>(client, END_RECORDS, [agentId, ...values, false, keeping === 'ended']);
+    const ended = await run<WorkerRow>(client, END_RECORDS, [agentId, ...values, keeping === 'ended']);
     await run(client, REMOVE_DELETED_CONNECTIONS, [agentId, values[0], null]);
     const started =
       keeping === 'kept' ? await run<WorkerRow>(client, START_WANTED, [agentId, ...values]) : [];
@@ -132,10 +129,7 @@ export const START_WANTED = {
      ORDER BY 1, 2, 3`,
 };
 
-/**
- * Has subscriptions ended. $1 agent, $2 connections, $3 now, epoch ms, $4 whether of all connections that are not deleted, or
- * else of those that want none: that are deleted or switched off, or all if $5.
- */
+/** Has subscriptions ended of connections that are deleted or switched off. $1 agent, $2 connections, $3 now, epoch ms, $4 of all. */
 const END_RECORDS = {
   name: 'end_subscription_records',
   text: `
@@ -145,35 +139,19 @@ const END_RECORDS = {
       FROM subscriptions.connections AS connection
      WHERE record.agent_id = $1 AND record.conn_id = ANY($2::text[])
        AND (connection.agent_id, connection.conn_id) = (record.agent_id, record.conn_id)
-       AND CASE WHEN $4 THEN NOT is_deleted ELSE is_deleted OR enable_ntfs IS FALSE OR $5 END
+       AND (is_deleted OR enable_ntfs IS FALSE OR $4)
     RETURNING 'ntf-smp' AS pool, smp_host AS host, smp_port AS port`,
 };
 
-const LIST_SUBSCRIBED = {
-  name: 'list_subscribed_connections',
+/** The connections of a command that names none. */
+const LIST_CONNECTIONS = {
+  name: 'list_agent_connections',
   text: `
     SELECT conn_id
       FROM subscriptions.connections
-     WHERE agent_id = $1 AND conn_id > $2 AND NOT is_deleted AND enable_ntfs IS NOT FALSE
+     WHERE agent_id = $1 AND conn_id > $2
      ORDER BY conn_id
      LIMIT $3`,
-};
-
-const LIST_GIVEN_UP = {
-  name: 'list_given_up_subscriptions',
-  text: `
-    SELECT conn_id
-      FROM subscriptions.ntf_subscriptions
-     WHERE agent_id = $1 AND conn_id > $2 AND (action_ts IS NULL OR ntf_failed OR smp_failed)
-     ORDER BY conn_id
-     LIMIT $3`,
-};
-
-/** The connections of a command that names none. */
-const LIST_OF_ALL: Record<Command['kind'], Statement> = {
-  create: LIST_SUBSCRIBED,
-  'smp-delete': LIST_SUBSCRIBED,
-  reconcile: LIST_GIVEN_UP,
 };
 
 // --- Trust in routers --------------------------------------------------------------------------------------------

@@ -59,12 +59,12 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   },
   {
     id: 'subscription-flush',
-    file: 'workflows/subscription/requests.ts',
-    find: "queue.filter(({ kind }) => kind === 'reconcile');",
-    replace: "queue.filter(({ kind, connIds }) => kind === 'reconcile' && !connIds);",
+    file: 'workflows/subscription/supervisor.ts',
+    find: "queue.splice(0, queue.length, { kind: 'reconcile' })",
+    replace: 'queue.splice(0, queue.length)',
     wrong: 'lost',
-    what: 'a flush forgets to end what was switched off by name',
-    suite: unit('subscription/command-queue'),
+    what: 'a flush ends no subscription',
+    suite: service('subscription/messages', 'N9 N17 scenario 13'),
   },
   {
     id: 'subscription-claim-guard',

@@ -1,5 +1,5 @@
 /** The commands of a supervisor that wait, as tables. */
-import { afterFlush, enqueue } from '../../workflows/subscription/requests.ts';
+import { enqueue } from '../../workflows/subscription/requests.ts';
 import type { Command } from '../../workflows/subscription/contract.ts';
 import {
   MAX_CONNECTIONS,
@@ -10,8 +10,7 @@ import {
 const create = (...connIds: string[]): Command => ({ kind: 'create', connIds });
 const follow = (...connIds: string[]): Command => ({ kind: 'reconcile', connIds });
 const CREATE_ALL: Command = { kind: 'create' };
-const END_ALL: Command = { kind: 'smp-delete' };
-const RETRY_ALL: Command = { kind: 'reconcile' };
+const FOLLOW_ALL: Command = { kind: 'reconcile' };
 const ids = (count: number, from = 0) => Array.from({ length: count }, (_, index) => `c${from + index}`);
 
 function queued(...commands: Command[]): Command[] {
@@ -25,9 +24,8 @@ describe('subscription-B7a what waits already is not queued again', () => {
     ['part of the same one', [follow('a', 'b'), follow('b', 'c')], [follow('a', 'b', 'c')]],
     ['for all', [CREATE_ALL, CREATE_ALL], [CREATE_ALL]],
     ['for all, with single ones between', [CREATE_ALL, follow('a'), CREATE_ALL], [follow('a'), CREATE_ALL]],
-    ['a Create of all behind their end', [CREATE_ALL, END_ALL, CREATE_ALL], [END_ALL, CREATE_ALL]],
-    ['the end of all behind a Create', [END_ALL, CREATE_ALL, END_ALL], [CREATE_ALL, END_ALL]],
-    ['a retry of all', [RETRY_ALL, follow('a'), RETRY_ALL], [follow('a'), RETRY_ALL]],
+    ['a Create of all behind a retry', [CREATE_ALL, FOLLOW_ALL, CREATE_ALL], [FOLLOW_ALL, CREATE_ALL]],
+    ['a retry of all', [FOLLOW_ALL, follow('a'), FOLLOW_ALL], [follow('a'), FOLLOW_ALL]],
   ])('%s', (_, commands, expected) => expect(queued(...commands)).toEqual(expected));
 
   test('but a command of another kind is', () => {
@@ -44,11 +42,4 @@ test('subscription-B7a many connections make several commands; what exceeds the 
   expect(taken.slice(-2)).toEqual([true, false]);
   expect(queue.flatMap(({ connIds }) => connIds)).toHaveLength(MAX_WAITING_CONNECTIONS);
   expect([enqueue(queue, create('more')), enqueue(queue, CREATE_ALL)]).toEqual([false, true]);
-});
-
-test('subscription-B5 a flush leaves what follows the rows', () => {
-  expect(afterFlush([create('a'), CREATE_ALL, END_ALL, follow('b'), RETRY_ALL])).toEqual([
-    follow('b'),
-    RETRY_ALL,
-  ]);
 });

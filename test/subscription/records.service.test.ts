@@ -121,7 +121,8 @@ const pickUp = (
   nowMs = NOW,
   limit = 150,
 ) => claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, limit);
-const supervisorWrites = () => command('smp-delete');
+/** Without a token no subscription is wanted. */
+const supervisorWrites = () => command('reconcile');
 
 const FRESH = {
   smp_host: SMP.host,

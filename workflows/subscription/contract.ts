@@ -37,8 +37,8 @@ export interface WorkerKey {
  */
 export const COMMAND_SIGNAL = 'command';
 /**
- * Signal without argument: forgets the commands create and smp-delete that wait, and then does smp-delete for all. One
- * signal, so that nothing comes between.
+ * Signal without argument: the token wants no subscriptions any more. Forgets the commands that wait, and then does
+ * a reconcile of all, which ends them. One signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
 /** Most connections that one signal names; more go in several. */
@@ -49,17 +49,14 @@ export const MAX_CONNECTIONS = 500;
  */
 export const MAX_WAITING_CONNECTIONS = 16_000;
 /**
- * `reconcile` does whichever of the others the rows ask for: a subscription that is wanted is made, or started over if
- * it was given up; one that is not wanted, as of a deleted connection, is ended.
+ * `create` makes subscriptions of connections that want notifications, or starts those over that were given up. `reconcile`
+ * does that if the token wants subscriptions, and ends those that are not wanted, as of a deleted connection.
  */
-export type CommandKind = 'create' | 'smp-delete' | 'reconcile';
+export type CommandKind = 'create' | 'reconcile';
 
 export interface Command {
   kind: CommandKind;
-  /**
-   * At most MAX_CONNECTIONS. Absent: all that the agent is subscribed to and that want notifications; of a `reconcile`, all
-   * that were given up or could not be read.
-   */
+  /** At most MAX_CONNECTIONS. Absent: all of the agent. */
   connIds?: string[];
 }
 
@@ -115,19 +112,16 @@ export interface CommandUnderWay extends Command {
 
 /** What a run of the supervisor hands to the next one. */
 export interface SupervisorCarried {
-  queue: Command[];
-  /** Pages of it are left. */
-  current?: CommandUnderWay;
-  done: number;
-}
-
-export interface SupervisorState {
-  agentId: string;
   /** Commands that wait. */
   queue: Command[];
+  /** The command under way, or of which pages are left. */
   current?: CommandUnderWay;
   /** Commands carried out since the workflow first started. */
   done: number;
+}
+
+export interface SupervisorState extends SupervisorCarried {
+  agentId: string;
   isOpen: boolean;
 }
 

@@ -14,8 +14,7 @@ type Unchecked<T> = Record<keyof T, unknown>;
 export function isCommand(value: unknown): value is Command {
   if (typeof value !== 'object' || value === null) return false;
   const { kind, connIds } = value as Unchecked<Command>;
-  const isKnown = kind === 'create' || kind === 'smp-delete' || kind === 'reconcile';
-  return isKnown && (connIds === undefined || areConnectionIds(connIds));
+  return (kind === 'create' || kind === 'reconcile') && (connIds === undefined || areConnectionIds(connIds));
 }
 
 const MOST_ID_CHARACTERS = 64;
@@ -79,7 +78,3 @@ export function enqueue(queue: Command[], { kind, connIds }: Command): boolean {
   queue.push({ kind, connIds });
   return true;
 }
-
-/** What a flush leaves of the commands that wait: those that do what the rows ask for by then. */
-export const afterFlush = (queue: readonly Command[]): Command[] =>
-  queue.filter(({ kind }) => kind === 'reconcile');

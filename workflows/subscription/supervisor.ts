@@ -38,7 +38,7 @@ import type {
   SupervisorState,
   TrustedRouter,
 } from './contract.ts';
-import { afterFlush, checkTrust, enqueue, isCommand } from './requests.ts';
+import { checkTrust, enqueue, isCommand } from './requests.ts';
 import * as contract from './contract.ts';
 import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 
@@ -49,14 +49,8 @@ const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 const LONG_HISTORY = 400;
 
 /** What a run of a supervisor knows. */
-interface Supervisor {
+interface Supervisor extends SupervisorCarried {
   agentId: string;
-  /** Commands that wait. */
-  queue: Command[];
-  /** The command under way, or of which pages are left. */
-  current?: CommandUnderWay;
-  /** Commands carried out since the workflow first started. */
-  done: number;
   /** Absent until it is known. */
   isOpen?: boolean;
   /** The agent is closed and opened in the order in which that was asked for. */
@@ -67,12 +61,10 @@ interface Supervisor {
 
 /** Runs for good. `carried` is what the run before has left, when this one continues it. */
 export async function subscriptionSupervisor(agentId: string, carried?: SupervisorCarried): Promise<void> {
-  const { queue = [], current, done = 0 } = carried ?? {};
   const supervisor: Supervisor = {
-    ...{ agentId, queue, done, oneAtATime: inOrder() },
-    isRenewed: onRenewal(),
+    ...(carried ?? { queue: [], done: 0 }),
+    ...{ agentId, oneAtATime: inOrder(), isRenewed: onRenewal() },
   };
-  if (current) supervisor.current = current;
 
   setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), () => stateOf(supervisor));
   handleSignals(supervisor);
@@ -158,8 +150,8 @@ function handleSignals(supervisor: Supervisor): void {
   );
   setHandler(
     defineSignal(contract.FLUSH_AND_SMP_DELETE_SIGNAL),
-    () => void queue.splice(0, queue.length, ...afterFlush(queue), { kind: 'smp-delete' }),
-    { description: 'Forgets creates and deletes that wait, then ends all subscriptions.' },
+    () => void queue.splice(0, queue.length, { kind: 'reconcile' }),
+    { description: 'Forgets what waits, then ends all subscriptions that the token does not want.' },
   );
 }
 
