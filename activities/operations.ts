@@ -5,6 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Context } from '@temporalio/activity';
+import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { OperationCounts, OperationKind, OperationState } from '../workflows/operation-contract.ts';
 import { operationStart, orderIdOf } from '../workflows/operation-contract.ts';
@@ -19,8 +20,8 @@ const STEP_MS = 5_000;
 const ENDING_MS = 500;
 /** Items that are dealt with before they are marked. */
 export const CHUNK = 50;
-/** Items of a chunk that are dealt with at the same time. */
-export const PARALLEL_ITEMS = 25;
+/** Items that are dealt with at the same time. */
+const PARALLEL_ITEMS = 25;
 
 export interface OperationItem {
   operation_id: string;
@@ -29,21 +30,21 @@ export interface OperationItem {
 }
 
 /** How one kind of operation is worked off. */
-export interface OperationWork<Item extends OperationItem> {
+export interface OperationWork {
   /** The next items; of operationItems. */
   list: Statement;
   /**
-   * Deals with items, in whatever order. Doing so again with the same ones must have no further effect.
+   * Deals with an item, as the list returns it. Doing so again must have no further effect.
    *
-   * @returns of each whether there was something to do. @throws what keeps it from dealing with them.
+   * @returns whether there was something to do. @throws what keeps it from dealing with it.
    */
-  deal(items: readonly Item[]): Promise<boolean[]>;
+  deal(item: OperationItem): Promise<boolean>;
 }
 
 /** Of one step. */
 interface Page {
   operationId: string;
-  work: OperationWork<OperationItem>;
+  work: OperationWork;
   rate: number;
   /** As far as it is, once that is known. */
   counts?: OperationCounts;
@@ -53,10 +54,6 @@ interface Page {
 async function pause(ms: number, end: AbortSignal): Promise<void> {
   if (ms > 0) await sleep(ms, undefined, { signal: end }).catch(() => undefined);
 }
-
-/** @returns the work; its items are what its list returns. */
-export const workOf = <Item extends OperationItem>(work: OperationWork<Item>): OperationWork<OperationItem> =>
-  work;
 
 export interface OperationStep {
   counts: OperationCounts;
@@ -68,10 +65,8 @@ export interface OperationStep {
 export type OperationActivities = ReturnType<typeof createOperationActivities>;
 
 /** @param works the kinds that this worker knows. */
-export function createOperationActivities(
-  db: Pool,
-  works: Partial<Record<OperationKind, OperationWork<OperationItem>>>,
-) {
+export function createOperationActivities(db: Pool, works: Partial<Record<OperationKind, OperationWork>>) {
+  const inTurn = pLimit(PARALLEL_ITEMS);
   return {
     /**
      * Deals with the next items, for some seconds, at a rate. A pause ends it before its next items, as the row says it.
@@ -118,7 +113,7 @@ export function createOperationActivities(
       if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
       if (tookMs() > STEP_MS || cancellationSignal.aborted) return { counts, isLeft: true };
       const items = await query<OperationItem>(db, work.list, [operationId, size]);
-      const wereOrdered = await work.deal(items);
+      const wereOrdered = await inTurn.map(items, (item) => work.deal(item));
       const positions = items.map(({ position }) => position);
       const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
       page.counts = row ?? counts;

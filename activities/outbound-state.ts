@@ -197,16 +197,6 @@ export const valuesOf = (state: OutboundState) => [
   state.database,
 ];
 
-/** The values of {@link SUSPECT_OUTBOUND}. */
-function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reason: string) {
-  const { serverRunId, lastEntryId, entriesAdded } = now;
-  const isUnknown = hasFallenBack(row, now);
-  return [
-    ...[stream, serverRunId, lastEntryId, entriesAdded, isUnknown],
-    ...[reason, row.serverRunId, row.lastEntryId],
-  ];
-}
-
 /**
  * Looks at a stream, and remembers how it stands or that it is suspicious.
  *
@@ -223,8 +213,11 @@ export async function checkOutbound(
   const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
   const now = await lookAtOutbound(redis, stream);
   const suspicion = row && suspicionOf(row, now);
-  if (suspicion !== undefined) {
-    const [isNew] = await query(db, SUSPECT_OUTBOUND, suspectValues(stream, row!, now, suspicion));
+  if (row && suspicion !== undefined) {
+    const [isNew] = await query(db, SUSPECT_OUTBOUND, [
+      ...[stream, now.serverRunId, now.lastEntryId, now.entriesAdded, hasFallenBack(row, now)],
+      ...[suspicion, row.serverRunId, row.lastEntryId],
+    ]);
     if (isNew) onSuspicion(suspicion);
     return undefined;
   }

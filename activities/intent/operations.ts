@@ -5,7 +5,6 @@
  * takes no notice.
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
-import pLimit from 'p-limit';
 import { given } from '../../api/given.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { Correction } from '../../api/intent/mending.ts';
@@ -22,7 +21,7 @@ import type { OperationKind } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { NotificationKeys } from '../../workflows/search-attributes.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
-import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
+import { ORDER_OF_ITEM, operationItems } from '../operations.ts';
 import { signalIfRunning, statusOf, unlessGone } from '../workflows.ts';
 import { giveUp } from './entries.ts';
 import { handOff } from './hand-off.ts';
@@ -38,19 +37,14 @@ const REMEMBER_REPUBLISHED_MS = 30 * 86_400_000;
 
 export function intentOperations(
   resources: Pick<IntentResources, 'db' | 'redis' | 'workflows' | 'catalog'> & { intentsStream: string },
-): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
+): Partial<Record<OperationKind, OperationWork>> {
   const { db, redis, workflows, catalog, intentsStream } = resources;
   const closing = createClosing(resources);
-  const inTurn = pLimit(PARALLEL_ITEMS);
-  const oneByOne =
-    <Item>(one: (item: Item) => Promise<boolean>) =>
-    (items: readonly Item[]) =>
-      inTurn.map(items, one);
   return {
-    replay: workOf<ReplayItem>({ list: LIST_DEAD, deal: oneByOne(replay) }),
-    cancel: workOf<CancelItem>({ list: LIST_OPEN, deal: oneByOne(cancel) }),
-    republish: workOf<EntryItem>({ list: LIST_ENTRIES, deal: oneByOne(republish) }),
-    release: workOf<WaitingItem>({ list: LIST_WAITING, deal: oneByOne(release) }),
+    replay: { list: LIST_DEAD, deal: replay },
+    cancel: { list: LIST_OPEN, deal: cancel },
+    republish: { list: LIST_ENTRIES, deal: republish },
+    release: { list: LIST_WAITING, deal: release },
   };
 
   /** @returns whether there was something to replay. */

@@ -6,7 +6,6 @@
 import { createHash } from 'node:crypto';
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
-import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
@@ -27,7 +26,7 @@ import { detailsOf } from '../../workflows/details.ts';
 import { userAttributes } from '../../workflows/search-attributes.ts';
 import type { Statement } from '../postgres.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
-import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
+import { ORDER_OF_ITEM, operationItems } from '../operations.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 import type { Reconciled } from '../reconciliation.ts';
 import { stateOf, statusOf } from '../workflows.ts';
@@ -327,15 +326,8 @@ const LIST_PENDING = {
 // --- Jobs that are sent again ---------------------------------------------------------------------------------------
 
 /** What operators do to many jobs: sends that failed are made again. A job carries an order out once. */
-export function mobileOperations(
-  workflows: WorkflowClient,
-): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
-  return {
-    resend: workOf<JobItem>({
-      list: LIST_JOBS,
-      deal: (items) => pLimit(PARALLEL_ITEMS).map(items, resend),
-    }),
-  };
+export function mobileOperations(workflows: WorkflowClient): Partial<Record<OperationKind, OperationWork>> {
+  return { resend: { list: LIST_JOBS, deal: resend } };
 
   /** @returns whether a device is left to send it to. */
   async function resend(item: JobItem): Promise<boolean> {

@@ -4,7 +4,7 @@
  * commands and the clients derive from it, and nothing about a type is written down a second time.
  */
 import { z } from 'zod';
-import { DURATION_FORMS, durationMs, isJsonObject, nearestOf } from '../text.ts';
+import { DURATION_FORMS, durationMs, nearestOf } from '../text.ts';
 import { given } from '../given.ts';
 
 /** The two delivery channels of v1. */
@@ -52,7 +52,7 @@ const note = { description: z.string().optional() };
 const length = z.int().nonnegative().optional();
 
 /** The part of JSON Schema that a payload's field may use. Clients in three languages check the same. */
-const fieldSchema = z.discriminatedUnion('type', [
+const fieldForms = z.discriminatedUnion('type', [
   z.strictObject({
     type: z.literal('string'),
     format: z.enum(['line', 'text']).optional(),
@@ -70,7 +70,17 @@ const fieldSchema = z.discriminatedUnion('type', [
   }),
   z.strictObject({ type: z.literal('boolean'), ...note }),
 ]);
-export type PayloadField = z.infer<typeof fieldSchema>;
+export type PayloadField = z.infer<typeof fieldForms>;
+
+const fieldSchema = fieldForms.superRefine((field, context) => {
+  const { least, most } = rangeOf(field);
+  if (least > most) context.addIssue(`nothing is between ${least} and ${most}`);
+  if (field.type !== 'string' || field.enum === undefined) return;
+  // The values of an enum are the whole rule: clients in other languages would apply the limits as well.
+  for (const limit of ['format', 'minLength', 'maxLength'] as const)
+    if (field[limit] !== undefined)
+      context.addIssue({ code: 'custom', path: [limit], message: 'does not go together with enum' });
+});
 
 const DOTTED = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*$/;
 const typeName = z.string().max(100).regex(DOTTED, 'must be lower-case words with dots and underscores');
@@ -126,7 +136,7 @@ const collapseSchema = z
   })
   .transform(({ key, window, ...rest }) => ({ ...rest, key: [key].flat(), windowMs: window }));
 
-const rowSchema = z.strictObject({
+const rowForm = z.strictObject({
   summary: z.string().optional(),
   producer: wordsName,
   audiences: z
@@ -160,14 +170,18 @@ const rowSchema = z.strictObject({
   example: z.record(z.string(), z.unknown()).optional(),
 });
 
+type Row = z.output<typeof rowForm>;
+
 const catalogSchema = z.strictObject({
   version: z.literal(1),
-  types: z.record(typeName, rowSchema).refine((types) => Object.keys(types).length > 0, 'must have a type'),
+  types: z
+    .record(typeName, rowForm.superRefine(reportContradictions))
+    .refine((types) => Object.keys(types).length > 0, 'must have a type')
+    .superRefine(reportClashes),
 });
 
 /** A catalog as a file has it. */
 export type CatalogDocument = z.input<typeof catalogSchema>;
-type Row = z.output<typeof rowSchema>;
 
 /** One notification type. */
 export interface TypeSpec {
@@ -226,17 +240,13 @@ export class CatalogError extends Error {
 
 /** @throws CatalogError that names every fault with its place. */
 export function catalogOf(document: unknown): Catalog {
-  const parsed = catalogSchema.safeParse(document, { error: messageOf });
-  const misshapen = (parsed.error?.issues ?? []).map(
-    ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
-  );
-  const rows = parsed.success ? Object.entries(parsed.data.types) : wellShapedRows(document);
-  const problems = [
-    ...misshapen,
-    ...rows.flatMap(([type, row]) => contradictions(type, row)),
-    ...clashes(rows),
-  ];
-  if (problems.length > 0) throw new CatalogError(problems);
+  const { data, error } = catalogSchema.safeParse(document, { error: messageOf });
+  if (error) {
+    throw new CatalogError(
+      error.issues.map(({ path, message }) => `${path.join('.') || 'the file'}: ${message}`),
+    );
+  }
+  const rows = Object.entries(data.types);
   const types = new Map(rows.map(([type, row]) => [type, specOf(type, row)]));
   const unfit = [...types.values()].flatMap(({ type, schema, example }) =>
     (schema.safeParse(example).error?.issues ?? []).map(
@@ -260,63 +270,36 @@ const messageOf: z.core.$ZodErrorMap = (issue) => {
   return issue.keys.map((key) => `has no key ${key}${hintOf(nearestOf(key, known))}`).join('; ');
 };
 
-/** Well-formed rows of a file with misshapen ones: their contradictions are reported as well. */
-function wellShapedRows(document: unknown): [string, Row][] {
-  const types = isJsonObject(document) && isJsonObject(document['types']) ? document['types'] : {};
-  return Object.entries(types).flatMap(([type, row]): [string, Row][] => {
-    const { data } = rowSchema.safeParse(row);
-    return data === undefined ? [] : [[type, data]];
-  });
-}
-
 /** What is fine alone and wrong together. */
-function contradictions(type: string, row: Row): string[] {
+function reportContradictions(row: Row, context: z.core.$RefinementCtx<Row>): void {
+  // What is misshapen comes as it is written.
+  if (context.issues.length > 0) return;
   const { payload, push, audiences, email, throttle, collapse, expires_after: expiresAfterMs } = row;
   const { properties, required } = payload;
+  const report = (place: string, message: string) =>
+    context.addIssue({ code: 'custom', path: place.split('.'), message });
   const wantsPush = audiences.user?.includes('push') ?? false;
   const isEmailed = Object.values(audiences).some((names) => names?.some((name) => name === 'email'));
-  const when = (isWrong: boolean, problem: string) => (isWrong ? [problem] : []);
-  const allRequired = (place: string, names: readonly string[] = []) =>
-    names
-      .filter((name) => !required.includes(name))
-      .map((name) => `${place}: ${name} must be a required field of the payload`);
-  const allOnce = (place: string, names: readonly string[] = []) =>
-    when(new Set(names).size < names.length, `${place}: each field once`);
-  return [
-    ...required
-      .filter((name) => !Object.hasOwn(properties, name))
-      .map((name) => `payload.required: ${name} is not among the properties`),
-    ...when(wantsPush && push === undefined, 'push: is required by the channel push'),
-    ...when(!wantsPush && push !== undefined, 'push: no audience has the channel push'),
-    ...when(!isEmailed && email !== undefined, 'email: no audience has the channel email'),
-    ...allRequired('push.fields', push?.fields),
-    ...allRequired('throttle.per', throttle?.field === undefined ? [] : [throttle.field]),
-    ...allOnce('push.fields', push?.fields),
-    ...allRequired('collapse.key', collapse?.key),
-    ...DIGEST_FIELDS.filter((name) => collapse?.digest && Object.hasOwn(properties, name)).map(
-      (name) => `collapse.digest: adds ${name} to the payload, which has a field of this name`,
-    ),
-    ...allOnce('collapse.key', collapse?.key),
-    ...when(
-      collapse !== undefined && expiresAfterMs !== undefined && expiresAfterMs <= collapse.windowMs,
-      'collapse.window: must be shorter than expires_after',
-    ),
-    ...Object.entries(properties).flatMap(([name, field]) =>
-      fieldProblems(field).map((problem) => `payload.properties.${name}${problem}`),
-    ),
-  ].map((problem) => `types.${type}.${problem}`);
-}
-
-/** The values of an `enum` are the whole rule: clients in other languages would apply the limits as well. */
-function fieldProblems(field: PayloadField): string[] {
-  const { least, most } = rangeOf(field);
-  const limits = (['format', 'minLength', 'maxLength'] as const).filter(
-    (name) => field.type === 'string' && field.enum !== undefined && field[name] !== undefined,
-  );
-  return [
-    ...(least > most ? [`: nothing is between ${least} and ${most}`] : []),
-    ...limits.map((name) => `.${name}: does not go together with enum`),
-  ];
+  for (const name of required)
+    if (!Object.hasOwn(properties, name)) report('payload.required', `${name} is not among the properties`);
+  if (wantsPush && push === undefined) report('push', 'is required by the channel push');
+  if (!wantsPush && push !== undefined) report('push', 'no audience has the channel push');
+  if (!isEmailed && email !== undefined) report('email', 'no audience has the channel email');
+  const named = {
+    'push.fields': push?.fields ?? [],
+    'throttle.per': throttle?.field === undefined ? [] : [throttle.field],
+    'collapse.key': collapse?.key ?? [],
+  };
+  for (const [place, names] of Object.entries(named)) {
+    for (const name of names)
+      if (!required.includes(name)) report(place, `${name} must be a required field of the payload`);
+    if (new Set(names).size < names.length) report(place, 'each field once');
+  }
+  for (const name of DIGEST_FIELDS)
+    if (collapse?.digest && Object.hasOwn(properties, name))
+      report('collapse.digest', `adds ${name} to the payload, which has a field of this name`);
+  if (collapse && expiresAfterMs !== undefined && expiresAfterMs <= collapse.windowMs)
+    report('collapse.window', 'must be shorter than expires_after');
 }
 
 /** The limits of a field: of the number, or of the characters. */
@@ -328,17 +311,18 @@ export function rangeOf(field: PayloadField): { least: number; most: number } {
 }
 
 /** Types that would get one variable for their administrators, or one table. */
-function clashes(rows: readonly [string, Row][]): string[] {
+function reportClashes(rows: Record<string, Row>, context: z.core.$RefinementCtx): void {
   const seen = new Map<string, string>();
-  return rows.flatMap(([type, { push }]) =>
-    [pascalCase(type), ...(push?.encoding === 'flatbuffers' ? [tableOf(type, push.table)] : [])].flatMap(
-      (name) => {
-        const other = seen.get(name);
-        seen.set(name, type);
-        return other === undefined ? [] : [`types.${type}: ${name} is the name of ${other} as well`];
-      },
-    ),
-  );
+  for (const [type, { push }] of Object.entries(rows)) {
+    const names = [pascalCase(type)];
+    if (push?.encoding === 'flatbuffers') names.push(tableOf(type, push.table));
+    for (const name of names) {
+      const other = seen.get(name);
+      seen.set(name, type);
+      if (other === undefined) continue;
+      context.addIssue({ code: 'custom', path: [type], message: `${name} is the name of ${other} as well` });
+    }
+  }
 }
 
 const tableOf = (type: string, table?: string): string => table ?? `${pascalCase(type)}Event`;

@@ -139,10 +139,10 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
   test('what contradicts itself, beside a type that is misshapen', () => {
     const { types } = documentWith({ push: { fields: ['at'] } });
     expect(problemsOf(JSON.stringify({ version: 1, types: { ...types, 'a.c': {} } }))).toEqual([
+      'types.a.b.push.fields: at must be a required field of the payload',
       'types.a.c.producer: is required',
       'types.a.c.audiences: is required',
       'types.a.c.payload: is required',
-      'types.a.b.push.fields: at must be a required field of the payload',
     ]);
   });
 
