@@ -39,6 +39,13 @@ export function searchableKey(key: string): string {
   return `sha256:${createHash('sha256').update(key).digest('hex')}`;
 }
 
+/**
+ * Whether a path can name this user: not by `.` and `..`, which every URL parser resolves away even when encoded, nor by lone
+ * surrogates.
+ */
+export const isNameable = (userId: string): boolean =>
+  userId !== '' && userId !== '.' && userId !== '..' && userId.isWellFormed();
+
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 
 /** The span that a traceparent names. */

@@ -20,7 +20,7 @@ import {
   isPeriod,
   parseCallbackInput,
 } from '../../api/account-callback/input.ts';
-import { CONSUMER_GROUP, compareEntryIds } from '../../api/stream-ids.ts';
+import { CONSUMER_GROUP, clockOfEntry, compareEntryIds } from '../../api/stream-ids.ts';
 import { storableFields, wellFormedText } from '../../api/text.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
@@ -33,9 +33,6 @@ import type { StreamEntry } from '../stream-read.ts';
 const BATCH_SIZE = 500;
 /** Entries that another consumer got so long ago are taken over, ms; also how often to look for them. */
 const MIN_IDLE_MS = 30_000;
-
-/** 2001-09-09 in epoch ms: an id below it was made by hand, and is no time. */
-const FIRST_CLOCK_MS = 1_000_000_000_000;
 
 /** How long entries stay in the stream after they were taken, ms. */
 const KEPT_MS = 600_000;
@@ -89,7 +86,8 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     const refused: RefusedEntry[] = [];
     const nowMs = Date.now();
     for (const entry of entries) {
-      const parsed = parseCallbackInput(entry.fields, sentAtMs(entry, nowMs), entry.size);
+      // By the clock of Redis: the clock of the process that reads an input does not judge it.
+      const parsed = parseCallbackInput(entry.fields, clockOfEntry(entry.id) ?? nowMs, entry.size);
       if (parsed.ok) valid.push({ id: entry.id, entry, input: parsed.input });
       else refused.push({ entry, code: parsed.code, message: parsed.message });
     }
@@ -140,12 +138,6 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
       }
     }
   }
-}
-
-/** By the clock of Redis: the clock of the process that reads an input does not judge it. */
-function sentAtMs({ id }: StreamEntry, nowMs: number): number {
-  const ms = Number(id.split('-')[0]);
-  return ms >= FIRST_CLOCK_MS ? ms : nowMs;
 }
 
 /**
@@ -244,13 +236,8 @@ async function storePeriods(db: Pool, entries: readonly InputEntry<PeriodInput>[
 }
 
 async function catchUp(db: Pool, entries: readonly InputEntry<PeriodInput>[]): Promise<void> {
-  const days = new Map<string, string>();
-  for (const { input } of entries) {
-    if (input.kind === 'hour') continue;
-    const known = days.get(input.user_id);
-    if (known === undefined || known < input.day) days.set(input.user_id, input.day);
-  }
-  if (days.size > 0) await query(db, CATCH_UP, [[...days.keys()], [...days.values()]]);
+  const days = entries.flatMap(({ input }) => (input.kind === 'day' ? [input] : []));
+  if (days.length > 0) await query(db, CATCH_UP, columnsOf(days, 'user_id', 'day'));
 }
 
 const ORDER_OF = (entryId: string) => `notification.entry_order(${entryId})`;
@@ -340,7 +327,7 @@ const NOTE_LATE = {
 };
 
 /**
- * $1 users, $2 the latest of their days. Runs after the snapshots, which exist once no user is waited for. A user who was
+ * $1 users, $2 days of theirs, of which the latest counts. Runs after the snapshots, which exist once no user is waited for. A user who was
  * released is waited for again. A user who was never tracked is not.
  */
 const CATCH_UP = {
@@ -348,8 +335,9 @@ const CATCH_UP = {
   text: `
     INSERT INTO notification.callback_trackings AS known
       (user_id, shard, entry_id, is_waited_for, caught_up_date, daily_date, changed_at)
-    SELECT user_id, notification.callback_shard(user_id), '0-0', false, day, day - 1, clock_timestamp()
+    SELECT user_id, notification.callback_shard(user_id), '0-0', false, max(day), max(day) - 1, clock_timestamp()
       FROM unnest($1::text[], $2::date[]) AS given (user_id, day)
+     GROUP BY user_id
      ORDER BY user_id
     ON CONFLICT (user_id) DO UPDATE
        SET caught_up_date = excluded.caught_up_date, is_waited_for = known.entry_id <> '0-0',

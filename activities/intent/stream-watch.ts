@@ -7,7 +7,15 @@
  */
 import type { Redis } from 'ioredis';
 import { offsetKey } from '../../api/intent/stream.ts';
-import { STREAM_START, compareEntryIds, idsAhead, later, sooner, timeOfEntry } from '../../api/stream-ids.ts';
+import {
+  STREAM_START,
+  clockOfEntry,
+  compareEntryIds,
+  idsAhead,
+  later,
+  sooner,
+  timeOfEntry,
+} from '../../api/stream-ids.ts';
 import type { StreamFinding, StreamFindingKind, StreamState } from '../../workflows/intent/contract.ts';
 import { readStream } from '../outbound-state.ts';
 import { reasonOf } from '../reason.ts';
@@ -295,8 +303,6 @@ function unreadOf(stream: NonNullable<Inspection['stream']>, offset: string): nu
   return compareEntryIds(firstEntryId, offset) > 0 ? length : undefined;
 }
 
-/** 2001-09-09 in epoch ms: ids from here on are taken for times, as XADD gives them; below, they were made by hand. */
-const FIRST_CLOCK_MS = 1_000_000_000_000;
 /** Records are kept so long at least by anybody's clock: an entry from before could be delivered a second time. */
 const SHARE_OF_RETENTION = 0.9;
 
@@ -308,7 +314,7 @@ const SHARE_OF_RETENTION = 0.9;
  */
 export function rewindPoint(id: string, newestId: string, recordRetentionMs: number, nowMs: number): string {
   const [ms, newestMs] = [timeOfEntry(id, nowMs).getTime(), timeOfEntry(newestId, nowMs).getTime()];
-  if (ms < FIRST_CLOCK_MS) return STREAM_START;
+  if (clockOfEntry(id) === undefined) return STREAM_START;
   const recordedMs = newestMs - Math.floor(SHARE_OF_RETENTION * recordRetentionMs);
   return `${Math.min(Math.max(ms - MARGIN_MS, recordedMs), ms)}-0`;
 }

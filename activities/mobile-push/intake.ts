@@ -12,6 +12,7 @@ import { searchableKey } from '../../api/ids.ts';
 import type { MalformedJob, MobileJobContent } from '../../api/mobile-push/job.ts';
 import { malformedJob } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
+import { clockOfEntry } from '../../api/stream-ids.ts';
 import { cutText, storableText } from '../../api/text.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
@@ -35,8 +36,6 @@ import type { StreamEntry } from '../stream-read.ts';
 /** How long one call to Temporal may take before it counts as failed, ms. */
 const CALL_DEADLINE_MS = 5_000;
 const MAX_SUMMARY_LENGTH = 80;
-/** No entry of any stream of jobs is older. */
-const FIRST_ENTRY_MS = Date.UTC(2020);
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
 /** Temporal takes no longer key. */
@@ -139,8 +138,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
 
   /** Redis makes ids of its clock. One that a producer made by hand tells no time: the push lives from now on. */
   function expiryOf(entryId: string, { expiresAtMs }: MobileJobContent): number {
-    const entryMs = Number.parseInt(entryId, 10);
-    return expiresAtMs ?? (entryMs > FIRST_ENTRY_MS ? entryMs : Date.now()) + mobile.timeToLiveMs;
+    return expiresAtMs ?? (clockOfEntry(entryId) ?? Date.now()) + mobile.timeToLiveMs;
   }
 
   /** Keeps the entry; bare, when PostgreSQL does not take what it holds: it must not hold up those behind it. */

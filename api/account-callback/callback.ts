@@ -3,6 +3,7 @@
  * the portfolio service of a user is told about an hour or a day.
  */
 import { z } from 'zod';
+import { isNameable } from '../ids.ts';
 import { webhookIdOf } from '../webhooks.ts';
 
 export const CALLBACK_KINDS = ['hourly', 'daily'] as const;
@@ -95,18 +96,11 @@ export const callbackWebhookId = (key: CallbackKey): string =>
 
 const PATH_PREFIX = '/api/v1/internal/portfolios/';
 
-/**
- * The path of a callback below the service's base URL, or undefined for an id that no path can name: `.` and `..`,
- * which every URL parser resolves away even when encoded, and lone surrogates.
- */
+/** The path of a callback below the service's base URL, or undefined for an id that no path can name. */
 export function callbackPath({ kind, userId }: Pick<CallbackKey, 'kind' | 'userId'>): string | undefined {
   if (!isNameable(userId)) return undefined;
   return `${PATH_PREFIX}${encodeURIComponent(userId)}/callbacks/${kind}`;
 }
-
-/** Whether a path can name this user. */
-export const isNameable = (userId: string): boolean =>
-  userId !== '' && userId !== '.' && userId !== '..' && userId.isWellFormed();
 
 /** The user and kind that a path names; undefined for any other path. */
 export function parseCallbackPath(path: string): Pick<CallbackKey, 'kind' | 'userId'> | undefined {

@@ -5,7 +5,8 @@
  */
 import { z } from 'zod';
 import type { CallbackKey, CallbackValues } from './callback.ts';
-import { PERIOD_MS, bodyOf, contradictionIn, decimal, isNameable } from './callback.ts';
+import { PERIOD_MS, bodyOf, contradictionIn, decimal } from './callback.ts';
+import { isNameable } from '../ids.ts';
 import { Refusal, knownFields, parseJson, refusalIn, refuseOversize, sizeOf } from '../text.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
 

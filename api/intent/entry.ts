@@ -17,7 +17,7 @@ import {
   storableText,
   wellFormedText,
 } from '../text.ts';
-import { parseTraceparent } from '../ids.ts';
+import { isNameable, parseTraceparent } from '../ids.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
 import canonicalize from 'canonicalize';
 import { createHash } from 'node:crypto';
@@ -312,8 +312,8 @@ function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: Aud
     if (Buffer.byteLength(userId) > MAX_USER_ID_BYTES) {
       throw refuse(`has a user id longer than ${MAX_USER_ID_BYTES} bytes at position ${index}`);
     }
-    // A user id becomes a segment of the User Service's URL, where these two would name something else.
-    if (hasControlCharacters(userId) || userId === '.' || userId === '..') {
+    // A user id becomes a segment of the User Service's URL.
+    if (hasControlCharacters(userId) || !isNameable(userId)) {
       throw refuse(`has an unusable user id at position ${index}`);
     }
     seen.add(userId);

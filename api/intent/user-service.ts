@@ -1,5 +1,6 @@
 /** The one call to User Service (user-service-openapi.yaml): where a user gets mail, and in which language. */
 import { z } from 'zod';
+import { isNameable } from '../ids.ts';
 
 /** Locales that Mail Service has templates for. */
 export const SUPPORTED_LOCALES = ['en'] as const;
@@ -43,11 +44,6 @@ export const subjectNotFoundSchema = z.object({
   error: z.object({ code: z.literal(SUBJECT_NOT_FOUND), message: z.string().optional() }),
 });
 
-/**
- * The path of a user below the service's base URL, or undefined for an id that no path can name (and so no user has):
- * `.` and `..`, which every URL parser resolves away even when encoded, and lone surrogates.
- */
-export function userPath(userId: string): string | undefined {
-  if (userId === '' || userId === '.' || userId === '..' || !userId.isWellFormed()) return undefined;
-  return `/api/v1/internal/users/${encodeURIComponent(userId)}`;
-}
+/** The path of a user below the service's base URL, or undefined for an id that no path can name, and so no user has. */
+export const userPath = (userId: string): string | undefined =>
+  isNameable(userId) ? `/api/v1/internal/users/${encodeURIComponent(userId)}` : undefined;

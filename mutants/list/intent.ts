@@ -199,7 +199,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-entry-dot-user',
     file: 'api/intent/entry.ts',
-    find: "if (hasControlCharacters(userId) || userId === '.' || userId === '..') {",
+    find: 'if (hasControlCharacters(userId) || !isNameable(userId)) {',
     replace: 'if (hasControlCharacters(userId)) {',
     wrong: 'wrong person',
     what: 'a user id leads to another path of the User Service',
