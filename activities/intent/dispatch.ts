@@ -49,7 +49,7 @@ const FIRST_ROUTES = 100;
 const UNDER_WAY_MS = 10_000;
 /** Urgent intents that are taken beyond these bounds. */
 const MORE_URGENT = 20;
-/** Intents that are delivered together, and how many such deliveries are under way concurrently. */
+/** Intents that are delivered together, also of one producer, and how many such deliveries are under way concurrently. */
 const TOGETHER = 100;
 const PARALLEL_DELIVERIES = 4;
 
@@ -81,6 +81,7 @@ export function createDispatcher(resources: DispatchResources) {
   const underWay = new Map<string, number>();
   const running = new Set<Promise<void>>();
   const mostRunning = isDirect ? PARALLEL_DELIVERIES : PARALLEL_STARTS;
+  const mostUnderWay = isDirect ? TOGETHER : MOST_UNDER_WAY;
   const mostDue = isDirect ? PARALLEL_DUE : PARALLEL_STARTS;
   let runningDue = 0;
   let isUrgentOnly = true;
@@ -140,7 +141,7 @@ export function createDispatcher(resources: DispatchResources) {
   /** Says which intents were dispatched, and takes the next ones. */
   async function pickIntents(most: number, lanes: number[], mostReleased: number): Promise<PickRow> {
     const asked = [...underWay.keys()];
-    const values = [done, [...inWork], most, MOST_UNDER_WAY, lanes, mostReleased, asked];
+    const values = [done, [...inWork], most, mostUnderWay, lanes, mostReleased, asked];
     done = [];
     const [row] = (await query<PickRow>(db, PICK_INTENTS, values)) as [PickRow];
     const countsUntilMs = performance.now() - UNDER_WAY_MS;

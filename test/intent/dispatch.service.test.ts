@@ -294,6 +294,31 @@ test('I89 of many intents whose time has come some are delivered at a time, and 
   await running;
 });
 
+test('I56 in mode direct four hundreds of one producer are delivered at a time', async () => {
+  await writeOpenRows(
+    slot.db,
+    Array.from({ length: 500 }, () => intentOf()),
+  );
+  const deliveries: number[] = [];
+  const ended = Promise.withResolvers<Set<string>>();
+  const dispatcher = createDispatcher({
+    ...{ db: slot.db, workflows: {} as WorkflowClient, log: createLogger('fatal') },
+    bridge: { dispatch: 'direct' },
+    deliverTogether(ids) {
+      deliveries.push(ids.length);
+      return ended.promise;
+    },
+  });
+  const stop = new AbortController();
+  dispatcher.urgentOnly(false);
+  const running = dispatcher.run(stop.signal);
+  await eventually('four deliveries', () => Promise.resolve(deliveries.length === 4));
+  stop.abort();
+  ended.resolve(new Set());
+  await running;
+  expect(deliveries).toEqual([100, 100, 100, 100]);
+});
+
 describe('in mode direct', () => {
   const DIRECT = { ...PATIENT, NOTIFICATION_ROUTE_DISPATCH: 'direct' };
   const workflowsOf = async () => (await slot.client.workflow.count("WorkflowType = 'notification'")).count;
