@@ -77,7 +77,7 @@ const LIMITED = `
 
 /**
  * KEYS: stream, offset. ARGV from 3: the last entry that was read. A replica reads as well as a master, and may have been
- * left behind: only a write, though of nothing, tells (the offset never expires anyway).
+ * left behind: only a write, though of nothing, tells (the offset never expires anyway). Returns also whether a bound ended it.
  */
 const READ_AFTER = `${LIMITED}
   redis.call('PERSIST', KEYS[2])
@@ -88,7 +88,7 @@ const READ_AFTER = `${LIMITED}
     add(found[1], found[2], 1)
     last = found[1]
   end
-  return entries`;
+  return {isFull() and 1 or 0, entries}`;
 
 /** KEYS: stream. ARGV from 3: group, consumer. Returns also the last entry that the group was given. */
 const READ_NEW = `${FIELDS_OF}${LIMITED}
@@ -137,7 +137,7 @@ type RawEntry = readonly [
 ];
 
 interface ReadCommands {
-  readEntriesAfterBuffer(...args: (string | number)[]): Promise<RawEntry[]>;
+  readEntriesAfterBuffer(...args: (string | number)[]): Promise<[isFull: 0 | 1, entries: RawEntry[]]>;
   readNewEntriesBuffer(...args: (string | number)[]): Promise<[lastDelivered: Buffer, entries: RawEntry[]]>;
   claimIdleEntriesBuffer(
     ...args: (string | number)[]
@@ -175,11 +175,16 @@ export async function openStream(connection: Redis, { stream, maxEntryBytes, bat
      * The entries after an offset. Waits for one for at most `blockMs`.
      *
      * @param offsetKey where the offset is kept: on a replica, the read fails as the next change of it would.
+     * @returns besides, whether a bound ended the read: otherwise there were no more.
      */
-    async readAfter(id: string, offsetKey: string, blockMs: number): Promise<StreamEntry[]> {
+    async readAfter(
+      id: string,
+      offsetKey: string,
+      blockMs: number,
+    ): Promise<{ entries: StreamEntry[]; isFull: boolean }> {
       waitForEntryAfter(id, blockMs);
-      const raw = await commands.readEntriesAfterBuffer(stream, offsetKey, ...limits, id);
-      return raw.map(entryOf);
+      const [isFull, raw] = await commands.readEntriesAfterBuffer(stream, offsetKey, ...limits, id);
+      return { entries: raw.map(entryOf), isFull: isFull === 1 };
     },
 
     /**

@@ -114,10 +114,10 @@ export function createBridgeActivities(resources: BridgeResources) {
         const isCatchingUp = behindSinceMs !== undefined && performance.now() - behindSinceMs < CATCH_UP_MS;
         dispatcher.urgentOnly(isCatchingUp);
         const blockMs = isCatchingUp ? 1 : settings.blockMs;
-        const entries = await reading.readAfter(progress.offset, offsetKey(stream), blockMs);
+        const { entries, isFull } = await reading.readAfter(progress.offset, offsetKey(stream), blockMs);
         if (entries.length > 0) await takeEntries(stream, entries, progress, dispatcher);
-        if (entries.length === 0) behindSinceMs = undefined;
-        else if (entries.length === BATCH_SIZE) behindSinceMs ??= performance.now();
+        if (!isFull) behindSinceMs = undefined;
+        else behindSinceMs ??= performance.now();
       }
     } catch (error) {
       // Hanging up makes the blocked read fail; that is the stop itself, not a fault.

@@ -143,7 +143,13 @@ test('security-3 intent-D4 I4 of entries that are too large only the first bytes
     ...{ stream, maxEntryBytes: MAX_ENTRY_BYTES, batchSize: 100 },
   });
   const read: StreamEntry[] = [];
-  while (read.length < many) read.push(...(await readAfter(read.at(-1)?.id ?? '0-0', offsetKey(stream), 1)));
+  let reads = 0;
+  for (let isMore = true; isMore; reads += 1) {
+    const { entries, isFull } = await readAfter(read.at(-1)?.id ?? '0-0', offsetKey(stream), 1);
+    read.push(...entries);
+    isMore = isFull;
+  }
+  expect([read.length, reads]).toEqual([many, 2]);
   const bytes = payloadBytes + 'producergame_masterpayload_json'.length;
   for (const { id, fields, size } of read)
     expect(parseIntent(id, fields, size)).toMatchObject({
@@ -164,8 +170,9 @@ describe('security-1 an entry with the last possible id', () => {
     const connection = slot.redis.duplicate();
     const { readAfter } = await openStream(connection, { stream, maxEntryBytes: 1_000, batchSize: 100 });
     const read = await readAfter('0-0', offsetKey(stream), 1);
-    expect(read.map(({ id }) => id)).toEqual(['1-0', '2-0', LAST]);
-    expect(await readAfter(LAST, offsetKey(stream), 1)).toEqual([]);
+    expect(read.isFull).toBe(false);
+    expect(read.entries.map(({ id }) => id)).toEqual(['1-0', '2-0', LAST]);
+    expect(await readAfter(LAST, offsetKey(stream), 1)).toEqual({ entries: [], isFull: false });
     connection.disconnect();
   });
 
