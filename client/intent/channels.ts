@@ -107,7 +107,9 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
     pause: (name: Name, request: HoldRequest = {}): Promise<View> => change(name, true, request),
 
     /**
-     * Resumes it: waiting routes are released at `ratePerSecond`, those that wait longest first. Doing so again sets another rate.
+     * Resumes it: waiting routes are released at `ratePerSecond`, those that wait longest first, MAX_ITEMS at most. Doing so
+     * again sets another rate, takes the rest, and makes good what a process left that died before it had begun the release: the
+     * channel is open then, and routes that have waited look again a day after they began to wait.
      *
      * @returns its state while it drains, or open.
      * @throws as `pause`; OperationFailedError when Temporal cannot be reached: they are released once it can.
@@ -155,7 +157,7 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
 
 /**
  * Changes the row, and notes the author among the actions of operators unless the row says the same already. What an earlier resume
- * was still releasing is left to the next one. $1 kind, $2 name, $3 whether it is paused, $4 why, $5 by whom.
+ * was still releasing is left to the next one, unless that release is paused: its workflow waits for an operator. $1 kind, $2 name, $3 whether it is paused, $4 why, $5 by whom.
  */
 const SET_HOLD = `
   WITH noted AS (
@@ -166,7 +168,7 @@ const SET_HOLD = `
             WHERE kind = $1 AND name = $2 AND is_paused = $3 AND changed_by = $5 AND reason IS NOT DISTINCT FROM $4)
   ), ended AS (
     UPDATE notification.operations SET ended_at = clock_timestamp(), outcome = 'aborted'
-     WHERE kind = 'release' AND ended_at IS NULL AND filter ->> $1 = $2
+     WHERE kind = 'release' AND ended_at IS NULL AND paused_by IS NULL AND filter ->> $1 = $2
   )
   INSERT INTO notification.holds (kind, name, is_paused, reason, changed_by, changed_at)
   VALUES ($1::text, $2::text, $3::boolean, $4::text, $5::text, clock_timestamp())

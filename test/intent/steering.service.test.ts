@@ -187,6 +187,19 @@ async function cancelled(id: string): Promise<void> {
   expect((failure as WorkflowFailedError).cause).toBeInstanceOf(CancelledFailure);
 }
 
+test('I26 a release that was paused by itself outlasts the next pause, and is ended by an operator', async () => {
+  const { operations } = operatorOf(slot);
+  await pause('push');
+  const id = await publish('paused-release', usersUpTo(3));
+  for (const user of usersUpTo(3)) await waitingForChannel(id, `push:user:${user}`);
+  const { operationId } = await resume('push', 1);
+  await operations.pause(operationId!);
+  await pause('push');
+  expect(await operations.abort(operationId!)).toMatchObject({ operationId });
+  const workflow = slot.client.workflow.getHandle(operationWorkflowId(operationId!));
+  expect(await workflow.result()).toMatchObject({ status: 'aborted' });
+});
+
 test('I26 I43 intent-D3 cancelling a notification with many routes skips all of them', async () => {
   await Promise.all([pause('push'), pause('email')]);
   const id = await publish('cancel-large', usersUpTo(130));
