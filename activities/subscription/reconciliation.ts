@@ -93,7 +93,7 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
   /**
    * Has subscriptions made for connections that want one and have no record: their Create was lost. Has those ended that
    * are not wanted any more: of connections that are switched off or deleted, and all when the agent wants none. One
-   * whose end failed for good is left alone until something about it changes.
+   * that was given up is left alone until something about it changes, and follows that then, in either direction.
    */
   async function bringInOrder(agentId: string): Promise<Counts> {
     const keeping = keepingOf(await loadToken(db, agentId));
@@ -178,8 +178,8 @@ interface DeletionRow {
 }
 
 /**
- * A deleted connection without a record only waits to go. A record that is being ended is not listed, nor one that was given up since its connection or token last changed. $1
- * agent, $2 whether subscriptions are kept, $3 whether none is wanted, $4 the last connection of the page before, $5
+ * A deleted connection without a record only waits to go. A record that is being ended is not listed, nor one that was given
+ * up since its connection or token last changed. $1 agent, $2 whether subscriptions are kept, $3 whether none is wanted, $4 the last connection of the page before, $5
  * connections at most.
  */
 const LIST_DIFFERING = {
@@ -200,7 +200,7 @@ const LIST_DIFFERING = {
                   THEN is_deleted OR $2 AND is_wanted
                        AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
                                     WHERE queue.agent_id = $1 AND queue.conn_id = page.conn_id)
-                  ELSE ($3 OR NOT is_wanted)
+                  ELSE ($3 OR NOT is_wanted OR $2 AND record.action_ts IS NULL AND record.updated_at < page.updated_at)
                        AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
                        AND (record.action_ts IS NOT NULL OR is_deleted
                             OR record.updated_at < greatest(page.updated_at, (SELECT updated_at

@@ -19,8 +19,11 @@ import {
   notifierSecretContext,
   recipientKeyContext,
 } from '../../api/subscription/rows.ts';
+import { CONNECTION_ID } from '../../workflows/subscription/contract.ts';
 import { OperationFailedError, checkedBy } from '../errors.ts';
 import type { OperatorResources } from '../resources.ts';
+
+export const NO_CONNECTION_ID = 'must be 1 to 64 of A-Z a-z 0-9 _ . : = -';
 
 const HOST = new RegExp(`^[A-Za-z0-9_.:,[\\]-]{1,${MOST_HOST_CHARACTERS}}$`);
 
@@ -46,10 +49,7 @@ const importedServerSchema = z.preprocess(
 
 export const importedQueueSchema = z.strictObject({
   /** Default: a new one. */
-  connId: z
-    .string()
-    .regex(/^[A-Za-z0-9_.:=-]{1,64}$/, { error: 'must be 1 to 64 of A-Z a-z 0-9 _ . : = -' })
-    .optional(),
+  connId: z.string().regex(CONNECTION_ID, { error: NO_CONNECTION_ID }).optional(),
   userId: z.int().min(0).max(2_147_483_647),
   /** Its messaging router. */
   server: importedServerSchema,

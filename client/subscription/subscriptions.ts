@@ -8,6 +8,7 @@ import { isGateOpen, queueOf } from '../../api/subscription/rows.ts';
 import type { Command, SupervisorState } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
+  CONNECTION_ID,
   SUBSCRIPTION_STATE_QUERY,
   TRUST_ROUTER_UPDATE,
   commandsAbout,
@@ -17,7 +18,7 @@ import {
 import type { Requester } from '../actions.ts';
 import { byAuthor, targetOf } from '../actions.ts';
 import { countOf } from '../../api/text.ts';
-import { NotFoundError } from '../errors.ts';
+import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { ask, bounded, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { Listing, Page, WithoutNulls } from '../lists.ts';
@@ -26,7 +27,7 @@ import { linkField } from '../resources.ts';
 import type { Person, Personal, Place } from '../places.ts';
 import { idsOf } from '../places.ts';
 import type { ImportedConnection } from './import.ts';
-import { importQueues } from './import.ts';
+import { NO_CONNECTION_ID, importQueues } from './import.ts';
 
 /** For a slow router. */
 const TRUST_LIMIT_MS = 180_000;
@@ -186,11 +187,16 @@ export function subscriptionOperations(resources: OperatorResources) {
      * of what is wanted changes.
      *
      * @param connIds default: all.
+     * @throws OperationFailedError for what is no id.
      */
     retry: (connIds?: readonly string[], requester?: Requester): Promise<void> =>
-      asAction('retry', requester, connIds ? { target: targetOf(connIds) } : {}, () =>
-        connIds ? reconcile(connIds) : command({ kind: 'reconcile' }),
-      ),
+      asAction('retry', requester, connIds ? { target: targetOf(connIds) } : {}, async () => {
+        if (!connIds) return command({ kind: 'reconcile' });
+        // The supervisor takes no command that names one.
+        if (!connIds.every((connId) => CONNECTION_ID.test(connId)))
+          throw new OperationFailedError(`connection ids ${NO_CONNECTION_ID}`);
+        return reconcile(connIds);
+      }),
 
     /** Takes over queues that an application has already (import.ts). */
     import: (queues: readonly unknown[], requester?: Requester): Promise<ImportedConnection[]> =>

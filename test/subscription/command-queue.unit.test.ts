@@ -1,5 +1,5 @@
 /** The commands of a supervisor that wait, as tables. */
-import { enqueue } from '../../workflows/subscription/requests.ts';
+import { enqueue, isCommand } from '../../workflows/subscription/requests.ts';
 import type { Command } from '../../workflows/subscription/contract.ts';
 import {
   MAX_CONNECTIONS,
@@ -43,3 +43,15 @@ test('subscription-B7a many connections make several commands; what exceeds the 
   expect(queue.flatMap(({ connIds }) => connIds)).toHaveLength(MAX_WAITING_CONNECTIONS);
   expect([enqueue(queue, create('more')), enqueue(queue, CREATE_ALL)]).toEqual([false, true]);
 });
+
+test.each(['-'.repeat(64), '\u0001'.repeat(64), '\u4e00'.repeat(64)])(
+  'subscription-B7a what a run hands to the next one is no longer than Temporal takes, with ids such as %j',
+  (id) => {
+    const queue: Command[] = [];
+    for (let sent = 0; sent <= MAX_WAITING_CONNECTIONS; sent += 1) {
+      const command = sent % 2 === 0 ? create(id) : follow(id);
+      if (isCommand(command)) enqueue(queue, command);
+    }
+    expect(Buffer.byteLength(JSON.stringify(queue))).toBeLessThan(2 * 1024 * 1024);
+  },
+);

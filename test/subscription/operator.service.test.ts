@@ -217,6 +217,7 @@ test(
       [['tokens', 'register', '-'], 2, /AD, AP, AT or AN/],
       [['tokens', 'check'], 1, /^error: /],
       [['subscriptions', 'show', 'unknown'], 3, /no connection unknown/],
+      [['subscriptions', 'retry', 'known', 'x'.repeat(65)], 1, /^error: connection ids must be 1 to 64 of/],
       [['subscriptions', 'toggle', 'nobody'], 2, /--on or --off/],
     ];
     for (const [args, code, text] of wrong) {

@@ -223,6 +223,25 @@ test('subscription-B5 the sweep ends subscriptions of connections that are gone,
   await gone(plain);
 });
 
+test('subscription-B5 the sweep starts one over that was given up and is switched on since, and leaves the others', async () => {
+  const [on, left] = (await createActive(2)) as [string, string];
+  await agent.rows(
+    `UPDATE subscriptions.ntf_subscriptions SET ntf_action = NULL, action_ts = NULL, updated_at = clock_timestamp()
+      WHERE conn_id = ANY($1)`,
+    [[on, left]],
+  );
+  // The command was lost with the process that was to send it.
+  await agent.rows(
+    'UPDATE subscriptions.connections SET enable_ntfs = true, updated_at = clock_timestamp() WHERE conn_id = $1',
+    [on],
+  );
+  await sweep();
+  await agent.active([on]);
+  expect(await agent.record(left)).toMatchObject({ ntf_action: null, smp_action: null });
+  await agent.remove([on, left]);
+  await gone(left);
+});
+
 /** Replaces the recipient's key by one that does not open, as after a start without the key that sealed it. */
 async function loseKey(connId: string): Promise<Buffer> {
   const [row] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(

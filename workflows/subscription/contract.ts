@@ -41,6 +41,8 @@ export const COMMAND_SIGNAL = 'command';
  * a reconcile of all, which ends them. One signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
+/** 12 bytes as base64url, or the ids that other programs have given to theirs. */
+export const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
 /** Most connections that one signal names; more go in several. */
 export const MAX_CONNECTIONS = 500;
 /**

@@ -1,7 +1,7 @@
 /** What is asked of a supervisor: whether it is understood, and what of it waits. Pure. */
 import { refuse } from '../long-lived.ts';
 import type { Command, TrustedRouter } from './contract.ts';
-import { MAX_CONNECTIONS, MAX_WAITING_CONNECTIONS } from './contract.ts';
+import { CONNECTION_ID, MAX_CONNECTIONS, MAX_WAITING_CONNECTIONS } from './contract.ts';
 
 /** Long enough for every name that workflow ids have room for, and for the hosts of a router with several. */
 const HOST = /^[A-Za-z0-9_.:,[\]-]{1,150}$/;
@@ -17,14 +17,12 @@ export function isCommand(value: unknown): value is Command {
   return (kind === 'create' || kind === 'reconcile') && (connIds === undefined || areConnectionIds(connIds));
 }
 
-const MOST_ID_CHARACTERS = 64;
-
 function areConnectionIds(value: unknown): boolean {
   return (
     Array.isArray(value) &&
     value.length >= 1 &&
     value.length <= MAX_CONNECTIONS &&
-    value.every((connId) => typeof connId === 'string' && connId.length <= MOST_ID_CHARACTERS)
+    value.every((connId) => typeof connId === 'string' && CONNECTION_ID.test(connId))
   );
 }
 
