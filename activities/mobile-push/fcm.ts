@@ -265,6 +265,10 @@ function openTarget(target: FcmTarget): OpenTarget {
   return { url: FCM_URL, ...readServiceAccount(target.credentialsFile) };
 }
 
+/** The SDK keeps each credential for good. One that comes around again has an access token that has expired, after an hour. */
+const MOST_OPENED = 100;
+let openings = 0;
+
 /**
  * A credential keeps its access token until it is about to expire. With an agent of ours the SDK takes no proxy from the
  * environment. Servers other than Google's get a token that means nothing.
@@ -273,7 +277,8 @@ function openTarget(target: FcmTarget): OpenTarget {
  */
 export function openCredential(account?: ServiceAccount): Credential {
   // For the same account the SDK returns the same credential, with its access token: another property makes it another one.
-  if (account) return cert({ ...account, openedAs: randomUUID() } as ServiceAccount, new Agent());
+  if (account)
+    return cert({ ...account, openedAs: (openings += 1) % MOST_OPENED } as ServiceAccount, new Agent());
   const access_token = `local-${randomUUID()}`;
   return { getAccessToken: async () => ({ access_token, expires_in: 3_600 }) };
 }

@@ -256,6 +256,13 @@ describe('credentials', () => {
     expect(openCredential(account as ServiceAccount)).not.toBe(credential);
   });
 
+  test('kinds-S3 M6 the SDK, which keeps every credential for good, keeps few of a long time of refused ones', () => {
+    const opened = Array.from({ length: 1_000 }, () => openCredential(account as ServiceAccount));
+    expect(new Set(opened).size).toBeLessThanOrEqual(100);
+    // An access token lives for an hour, and a fresh one is fetched once a minute at most.
+    expect(new Set(opened.slice(0, 70)).size).toBe(70);
+  });
+
   test('M10 a whole service account is taken', () => {
     expect(problemOf(JSON.stringify(account))).toBe('');
   });
