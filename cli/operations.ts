@@ -168,13 +168,13 @@ export function addActions(actions: Command): void {
 /**
  * Waits for the end of an operation, unless it is not to be waited for.
  *
- * @param finish what is to be said once it is done; by default how it ended.
+ * @param finish says what is to be said once it is done, as JSON too; by default how it ended.
  */
 async function followOperation(
   operator: Operator,
   { operationId, total }: ChosenOperation,
   { detach, json }: GlobalOptions & { detach?: boolean; wait?: boolean },
-  finish: (signal: AbortSignal) => Promise<ExitCode> | ExitCode = () => EXIT.done,
+  finish?: (signal: AbortSignal) => Promise<ExitCode>,
 ): Promise<ExitCode> {
   report(`operation ${operationId} goes on by itself: operations show, pause or abort ${operationId}`);
   if (detach) {
@@ -193,8 +193,8 @@ async function followOperation(
       return EXIT.interrupted;
     }
     if (!json) printLine(lineOf(ended));
-    const code = await finish(signal);
-    if (json && finish.length === 0) printJson(ended);
+    else if (!finish) printJson(ended);
+    const code = (await finish?.(signal)) ?? EXIT.done;
     return ended.status === 'done' ? code : EXIT.failed;
   });
 }

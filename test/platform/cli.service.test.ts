@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
-import { cliOfTests, spawnCli } from '../command-line.ts';
+import { cliOfTests, spawnCli, startCommand } from '../command-line.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
@@ -289,5 +289,22 @@ describe('steering', () => {
     expect((await cli(['replay', notificationId, routeId])).code).toBe(3);
     const shown = await cli(['notifications', 'show', notificationId]);
     expect(shown.stdout).toMatch(/Dead letters[^]*gateway_stream_publish_failed\s+published/);
+  });
+
+  test('U2 an operation that is followed to its end is told once, as JSON', async () => {
+    const id = 'replay-2026-01-31-5f0c1a2b';
+    await slot.db.query(
+      `INSERT INTO notification.operations (operation_id, kind, filter, rate, requested_by, total, created_at)
+       VALUES ($1, 'replay', '{}', 1, 'nina', 0, now())`,
+      [id],
+    );
+    const { ended, written } = startCommand(['operations', 'show', id, '--follow', '--json'], env);
+    await eventually('it to be followed', () => Promise.resolve(written.stderr.includes('goes on by itself')));
+    await slot.db.query(
+      "UPDATE notification.operations SET ended_at = clock_timestamp(), outcome = 'done' WHERE operation_id = $1",
+      [id],
+    );
+    expect((await ended).code).toBe(0);
+    expect(JSON.parse(written.stdout)).toMatchObject({ status: 'done', outcome: { published: 0 } });
   });
 });
