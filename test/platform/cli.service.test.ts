@@ -299,7 +299,9 @@ describe('steering', () => {
       [id],
     );
     const { ended, written } = startCommand(['operations', 'show', id, '--follow', '--json'], env);
-    await eventually('it to be followed', () => Promise.resolve(written.stderr.includes('goes on by itself')));
+    await eventually('it to be followed', () =>
+      Promise.resolve(written.stderr.includes('goes on by itself')),
+    );
     await slot.db.query(
       "UPDATE notification.operations SET ended_at = clock_timestamp(), outcome = 'done' WHERE operation_id = $1",
       [id],
