@@ -171,8 +171,7 @@ const pathOf = (url: string): string => url.split('?')[0]!;
 
 /** For the log, which quotes nothing that strangers send. */
 function knownPathOf({ url = '' }: IncomingMessage): string {
-  const path = pathOf(url);
-  return ['/', '/decode'].includes(path) ? path : 'other';
+  return pathOf(url) === '/decode' ? '/decode' : 'other';
 }
 
 async function answer(
@@ -200,11 +199,7 @@ async function answer(
   });
   if (!caller) throw new Refusal(401, 'a token is required');
 
-  const pathname = pathOf(request.url ?? '/');
-  if (pathname === '/' && request.method === 'GET') {
-    return send(response, 200, { message: 'The Web UI can decode now; this page need not stay open.' });
-  }
-  if (pathname !== '/decode') throw new Refusal(404, 'there is /decode');
+  if (pathOf(request.url ?? '/') !== '/decode') throw new Refusal(404, 'there is /decode');
   if (request.method !== 'POST') throw new Refusal(405, 'POST is expected');
   // Everyone who signs in to the Web UI has a token and can send a body, so the permission is checked before the body is read.
   if (!caller.readsAny) throw forbidden(caller, 'the token does not allow to read in any namespace');
