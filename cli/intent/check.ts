@@ -21,7 +21,7 @@ export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
     if (overdue === 0) return ok(`none${waiting}`);
     return warn(
       `${countOf(overdue, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
-      'they should have been tried: are workers running? See notifications list --status open',
+      'they should have been tried: are workers running? Of a channel or producer that is draining they are released now; where a resume broke off, resume again',
     );
   }),
   rowCheck(db, 'dead letters', DEAD_LETTERS, ([{ routes }]: [{ routes: number }]) =>
