@@ -9,8 +9,10 @@ const { WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND: UNHANDLED_COMMAND } =
  * So it is with one that a worker had in memory when Temporal was put back, and its history has both now.
  */
 const STUCK_AT_ATTEMPT = 4;
-/** The newest of a history: as many as a server gives together, however many are asked for. */
-const EVENTS_LOOKED_AT = 256;
+/** As many as a server gives together, however many are asked for. */
+const EVENTS_OF_A_PAGE = 256;
+
+type HistoryPage = proto.temporal.api.workflowservice.v1.IGetWorkflowExecutionHistoryReverseResponse;
 
 /**
  * Each signal begins a new count of attempts, so the failures since the last success are counted in the history, too.
@@ -27,18 +29,14 @@ export async function isStuck(
   if (attempt >= STUCK_AT_ATTEMPT) return true;
   const isWaiting = [...(raw.pendingActivities ?? []), ...(raw.pendingChildren ?? [])].length > 0;
   if (attempt === 0 && (!isNeverIdle || isWaiting || status.name !== 'RUNNING')) return false;
-  const { history } = await workflows.workflowService.getWorkflowExecutionHistoryReverse({
-    namespace: workflows.options.namespace,
-    execution: { workflowId, runId },
-    maximumPageSize: EVENTS_LOOKED_AT,
-  });
-  const events = history?.events ?? [];
+  const newest = await page();
+  const events = newest.history?.events ?? [];
   const lastSuccess = events.findIndex((event) => event.workflowTaskCompletedEventAttributes);
   if (attempt === 0) {
     // One that has gone on since it was described: a timer that it waited for has fired.
     if (Number(events[0]?.eventId) !== Number(raw.workflowExecutionInfo?.historyLength)) return false;
     // Before its first task, a run waits for the beginning that Temporal gave it.
-    return lastSuccess !== -1 && events.length < EVENTS_LOOKED_AT && !hasTimer(events);
+    return lastSuccess !== -1 && !(await hasTimer(newest));
   }
   const failures = events
     .slice(0, lastSuccess === -1 ? undefined : lastSuccess)
@@ -47,12 +45,24 @@ export async function isStuck(
     .filter((cause) => cause != null && cause !== UNHANDLED_COMMAND);
   // The first attempt that fails is in the history; those that follow it are not.
   return failures.length + Math.max(attempt - 2, 0) >= STUCK_AT_ATTEMPT - 1;
-}
 
-function hasTimer(events: readonly proto.temporal.api.history.v1.IHistoryEvent[]): boolean {
-  const over = events.map(
-    ({ timerFiredEventAttributes, timerCanceledEventAttributes }) =>
-      (timerFiredEventAttributes ?? timerCanceledEventAttributes)?.timerId,
-  );
-  return events.some(({ timerStartedEventAttributes: timer }) => timer && !over.includes(timer.timerId));
+  /** Of its history, the newest events first. */
+  function page(nextPageToken: Uint8Array | null = null): Promise<HistoryPage> {
+    const execution = { workflowId, runId };
+    const { namespace } = workflows.options;
+    return workflows.workflowService.getWorkflowExecutionHistoryReverse({
+      ...{ namespace, execution, maximumPageSize: EVENTS_OF_A_PAGE, nextPageToken },
+    });
+  }
+
+  /** Whether it waits for a timer. */
+  async function hasTimer({ history, nextPageToken }: HistoryPage, over: string[] = []): Promise<boolean> {
+    for (const event of history?.events ?? []) {
+      const ended = event.timerFiredEventAttributes ?? event.timerCanceledEventAttributes;
+      if (ended) over.push(ended.timerId!);
+      const timer = event.timerStartedEventAttributes;
+      if (timer && !over.includes(timer.timerId!)) return true;
+    }
+    return nextPageToken?.length ? hasTimer(await page(nextPageToken), over) : false;
+  }
 }

@@ -104,7 +104,7 @@ export function createMobileIntake({ db, workflows, log, metrics, mobile }: Mobi
      * @throws as `takeEntry`.
      */
     async takeUp(job: Startable): Promise<boolean> {
-      const state = await withDeadline(() => stateOf(workflows, mobilePushWorkflowId(job.jobId)));
+      const state = await withDeadline(() => stateOf(workflows, mobilePushWorkflowId(job.jobId), true));
       if (state === 'RUNNING') return false;
       const [row] = await query<RecordedRow>(db, LIST_RECORDED, [[job.jobId]]);
       if (row?.status !== 'pending') return false;

@@ -89,7 +89,7 @@ export async function replaceStuck(
 ): Promise<number> {
   const replaced = await pLimit(PARALLEL_LOOKS).map(keys, async (key): Promise<number> => {
     const worker = poolWorkerOf(key);
-    if ((await stateOf(workflows, worker.workflowId)) !== 'STUCK') return 0;
+    if ((await stateOf(workflows, worker.workflowId, true)) !== 'STUCK') return 0;
     await keepRunning(workflows, worker, true);
     log.warn({ workflow_id: worker.workflowId }, 'worker of subscriptions was stuck and is restarted');
     return 1;

@@ -2,8 +2,15 @@
 import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
 import { isStuck } from '../../api/stuck-workflow.ts';
 
+interface PageRequest {
+  maximumPageSize?: number;
+  nextPageToken?: Uint8Array | null;
+}
+
 const BEGUN = [{ workflowExecutionStartedEventAttributes: {} }];
 const ONE_TASK = [...BEGUN, { workflowTaskCompletedEventAttributes: {} }];
+/** More than a server gives together. */
+const LONG = Array.from({ length: 600 }, () => ({ workflowTaskCompletedEventAttributes: {} }));
 const WAITING = [...ONE_TASK, { timerStartedEventAttributes: { timerId: '1' } }];
 
 test.each([
@@ -27,14 +34,22 @@ test.each([
     { workflowExecutionInfo: { historyLength: WAITING.length } },
     false,
   ],
-  ['has more history than is looked at', Array(256).fill(ONE_TASK[1]), {}, false],
+  ['has a long history', [...ONE_TASK, ...LONG], {}, true],
+  ['has waited for a timer for long', [...WAITING, ...LONG], {}, false],
+  ['had a timer long ago', [...WAITING, ...LONG, { timerFiredEventAttributes: { timerId: '1' } }], {}, true],
 ])('I49 a run that is never idle and %s: stuck?', async (_, events, raw, expected) => {
-  const newestFirst = {
-    history: { events: events.map((event: object, at) => ({ ...event, eventId: at + 1 })).reverse() },
+  const newestFirst = events.map((event: object, at) => ({ ...event, eventId: at + 1 })).reverse();
+  const page = ({ maximumPageSize: size = 0, nextPageToken }: PageRequest) => {
+    const from = nextPageToken?.[0] ?? 0;
+    const next = from + 1 < newestFirst.length / size ? Uint8Array.of(from + 1) : undefined;
+    return Promise.resolve({
+      history: { events: newestFirst.slice(from * size, (from + 1) * size) },
+      nextPageToken: next,
+    });
   };
   const workflows = {
     options: { namespace: 'default' },
-    workflowService: { getWorkflowExecutionHistoryReverse: () => Promise.resolve(newestFirst) },
+    workflowService: { getWorkflowExecutionHistoryReverse: page },
   } as unknown as WorkflowClient;
   const whole = { workflowExecutionInfo: { historyLength: events.length }, ...raw };
   const run = { raw: whole, status: { name: 'RUNNING' } } as unknown as WorkflowExecutionDescription;
