@@ -215,6 +215,20 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
     verification,
     activate,
 
+    /** The token of an agent, for a new device: registered, which a code has been pushed for. */
+    async registered(agentId: string) {
+      const tokens = tokensOf(agentId);
+      await tokens.register(tokens.device);
+      return tokens;
+    },
+
+    /** As `registered`, and verified. */
+    async activated(agentId: string) {
+      const tokens = tokensOf(agentId);
+      await activate(tokens);
+      return tokens;
+    },
+
     /** Registers and verifies a token of a new device, with instant notifications. */
     activateToken: (agentId = AGENT) => activate(tokensOf(agentId), 'INSTANT'),
 

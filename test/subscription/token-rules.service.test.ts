@@ -57,8 +57,7 @@ describe('registering', () => {
   test.each(['no action', 'VERIFY', 'CHECK'] as const)(
     'N15 another device of a token with %s replaces it, and the router keeps the rest',
     async (state) => {
-      const tokens = agent.tokensOf(`rules-replace-${state.replace(' ', '-')}`);
-      await tokens.register(tokens.device);
+      const tokens = await agent.registered(`rules-replace-${state.replace(' ', '-')}`);
       const verification = await agent.verification(tokens.device);
       if (state === 'VERIFY') {
         ntf.fail({ failure: { kind: 'reset' }, subject: 'TVFY', times: 1 });
@@ -78,8 +77,7 @@ describe('registering', () => {
   );
 
   test('N15 a broken connection while replacing is for the caller, and the token stays as it is', async () => {
-    const tokens = agent.tokensOf('rules-replace-reset');
-    await agent.activate(tokens);
+    const tokens = await agent.activated('rules-replace-reset');
     ntf.fail({ failure: { kind: 'reset' }, subject: 'TRPL', times: 1 });
     const other = newDevice();
 
@@ -93,8 +91,7 @@ describe('registering', () => {
     ['AUTH', ['TRPL', 'TNEW']],
     ['INTERNAL', ['TRPL', 'TNEW', 'TDEL']],
   ])('N15 a replacement that is refused with %s makes the token again', async (code, ops) => {
-    const tokens = agent.tokensOf(`rules-refused-${code}`);
-    await agent.activate(tokens);
+    const tokens = await agent.activated(`rules-refused-${code}`);
     const { token_id } = (await rowOf(tokens))!;
     ntf.fail({ failure: { kind: 'error', code }, subject: 'TRPL', times: 1 });
     const from = ntf.calls.length;
@@ -108,8 +105,7 @@ describe('registering', () => {
   });
 
   test('N15 a saved code that does not do is an error, and the token is registered afresh', async () => {
-    const tokens = agent.tokensOf('rules-wrong-code');
-    await tokens.register(tokens.device);
+    const tokens = await agent.registered('rules-wrong-code');
     const verification = await agent.verification(tokens.device);
     const { token_id } = (await rowOf(tokens))!;
     ntf.fail({ failure: { kind: 'reset' }, subject: 'TVFY', times: 1 });
@@ -127,8 +123,7 @@ describe('registering', () => {
     ['ACTIVE', "action = 'DELETE', status = 'ACTIVE'"],
     ['NEW', "action = NULL, status = 'NEW', token_id = NULL"],
   ])('N15 in any other state the saved status, %s, is all there is', async (status, assignment) => {
-    const tokens = agent.tokensOf(`rules-other-${status}`);
-    await tokens.register(tokens.device);
+    const tokens = await agent.registered(`rules-other-${status}`);
     await setRow(tokens, assignment);
     const from = ntf.calls.length;
 
@@ -155,8 +150,7 @@ describe('verifying and checking', () => {
   });
 
   test('N15 checking saves what the router says; only the end of a token ends its action', async () => {
-    const tokens = agent.tokensOf('rules-check');
-    await agent.activate(tokens);
+    const tokens = await agent.activated('rules-check');
     const { token_id } = (await rowOf(tokens))!;
     for (const [status, action] of [
       ['CONFIRMED', 'CHECK'],
@@ -281,8 +275,7 @@ describe('order and secrets', () => {
   });
 
   test('N15 nothing secret is in a history, a log or a column', async () => {
-    const tokens = agent.tokensOf('rules-secrets');
-    await agent.activate(tokens);
+    const tokens = await agent.activated('rules-secrets');
     const other = newDevice();
     await tokens.register(other);
     await tokens.verify(other, await agent.verification(other));
@@ -315,8 +308,7 @@ describe('order and secrets', () => {
   }
 
   test('N15 an invalid request is refused before anything happens', async () => {
-    const tokens = agent.tokensOf('rules-requests');
-    await tokens.register(tokens.device);
+    const tokens = await agent.registered('rules-requests');
     const ask = (request: unknown) =>
       tokens.handle.executeUpdate<TokenResult, [TokenRequest]>('check', { args: [request as TokenRequest] });
 
@@ -331,8 +323,7 @@ describe('order and secrets', () => {
   });
 
   test('N15 a token whose keys are gone is an error, and can still be deleted', async () => {
-    const tokens = agent.tokensOf('rules-keys-gone');
-    await agent.activate(tokens);
+    const tokens = await agent.activated('rules-keys-gone');
     await agent.slot.db.query(
       'UPDATE subscriptions.ntf_tokens SET auth_private_key = $2 WHERE agent_id = $1',
       [tokens.agentId, randomBytes(100)],

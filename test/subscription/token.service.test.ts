@@ -52,8 +52,7 @@ test('N15 N17 scenario 1 register, verify, check, delete, check', async () => {
 });
 
 test('N15 N17 scenario 2 registered twice, the code of the first push still verifies', async () => {
-  const tokens = agent.tokensOf('scenario-2');
-  await tokens.register(tokens.device);
+  const tokens = await agent.registered('scenario-2');
   const { token_id } = (await tokens.row())!;
   expect(await tokens.register(tokens.device)).toBe('REGISTERED');
   expect((await tokens.row())!.token_id).toBe(token_id);
@@ -75,8 +74,7 @@ test('N15 N17 scenario 3 of two agents with the same device, who verified last h
 });
 
 test('N15 N17 scenario 4 the router and the service restart between registration and verification', async () => {
-  const tokens = agent.tokensOf('scenario-4');
-  await tokens.register(tokens.device);
+  const tokens = await agent.registered('scenario-4');
   const verification = await agent.verification(tokens.device);
   await first.stop();
   await first.start();
@@ -87,8 +85,7 @@ test('N15 N17 scenario 4 the router and the service restart between registration
 });
 
 test('N15 N17 scenario 4 verified while the router is down, registering sends the code that was kept', async () => {
-  const tokens = agent.tokensOf('scenario-4-down');
-  await tokens.register(tokens.device);
+  const tokens = await agent.registered('scenario-4-down');
   const verification = await agent.verification(tokens.device);
   await first.stop();
   expect(await errorOf(tokens.verify(tokens.device, verification))).toBe('BROKER NETWORK');
@@ -102,8 +99,7 @@ test('N15 N17 scenario 4 verified while the router is down, registering sends th
 });
 
 test('N15 N17 scenario 5 verified on the router, but not known here: verifying again does no harm', async () => {
-  const tokens = agent.tokensOf('scenario-5');
-  await tokens.register(tokens.device);
+  const tokens = await agent.registered('scenario-5');
   const verification = await agent.verification(tokens.device);
   first.fail({ failure: { kind: 'reset', isExecuted: true }, subject: 'TVFY', times: 1 });
   expect(await errorOf(tokens.verify(tokens.device, verification))).toBe('BROKER NETWORK');
@@ -115,8 +111,7 @@ test('N15 N17 scenario 5 verified on the router, but not known here: verifying a
 });
 
 test('N15 N17 scenario 6 restarted without verification, registering pushes again', async () => {
-  const tokens = agent.tokensOf('scenario-6');
-  await tokens.register(tokens.device);
+  const tokens = await agent.registered('scenario-6');
   await agent.verification(tokens.device);
   await restart();
 
@@ -138,8 +133,7 @@ test('N15 N17 scenario 6 the answer to the registration never came, registering 
 
 test('N12 N15 N17 scenario 7 a router that was not chosen may be down', async () => {
   await restart([first.address, second.address]);
-  const tokens = agent.tokensOf('scenario-7');
-  await agent.activate(tokens);
+  const tokens = await agent.activated('scenario-7');
   const chosen = await tokens.router();
   const other = chosen === first ? second : first;
   expect(other.calls.some(({ subjects }) => subjects.includes(tokens.device.token))).toBe(false);
@@ -151,8 +145,7 @@ test('N12 N15 N17 scenario 7 a router that was not chosen may be down', async ()
 });
 
 test('N12 N15 N17 scenario 8 another list of servers moves no token; a new one is made on the new server', async () => {
-  const tokens = agent.tokensOf('scenario-8');
-  await agent.activate(tokens);
+  const tokens = await agent.activated('scenario-8');
   await restart([second.address]);
   expect(await tokens.check(tokens.device)).toBe('ACTIVE');
   const { device } = agent.tokensOf('scenario-8');
@@ -176,8 +169,7 @@ test.each([
 ] as const)(
   'N15 N17 scenario 9 a token that the router calls %s, found by %s, is registered again',
   async (status, found) => {
-    const tokens = agent.tokensOf(`scenario-9-${status}-${found}`);
-    await agent.activate(tokens);
+    const tokens = await agent.activated(`scenario-9-${status}-${found}`);
     first.setTokenStatus((await tokens.row())!.token_id!, status);
 
     expect(await tokens[found](tokens.device)).toBe(status);
@@ -205,8 +197,7 @@ const gone = (tokens: Tokens) =>
   eventually('the record to be dropped', async () => (await recordsOf(tokens)).length === 0);
 
 test('N5 N11 N17 scenario 36 a deletion that the router has not heard of survives a restart', async () => {
-  const tokens = agent.tokensOf(AGENT);
-  await agent.activate(tokens);
+  const tokens = await agent.activated(AGENT);
   const tokenId = (await tokens.row())!.token_id!;
   await first.stop();
   await tokens.delete();
@@ -240,8 +231,7 @@ test('N5 N17 scenario 36 of a token that no router knows, nothing goes over the 
 });
 
 test('N5 a new token can be registered while the old one still waits to be deleted', async () => {
-  const tokens = agent.tokensOf('meanwhile');
-  await agent.activate(tokens);
+  const tokens = await agent.activated('meanwhile');
   const old = (await tokens.row())!.token_id!;
   first.fail({ failure: { kind: 'reset' }, subject: `TDEL ${old}` });
   await tokens.delete();
@@ -256,16 +246,14 @@ test('N5 a new token can be registered while the old one still waits to be delet
 });
 
 test('N5 another device cannot delete the token', async () => {
-  const tokens = agent.tokensOf('other-device');
-  await agent.activate(tokens);
+  const tokens = await agent.activated('other-device');
 
   expect(await errorOf(tokens.delete(newDevice()))).toBe('AGENT PROHIBITED');
   expect(await tokens.check()).toBe('ACTIVE');
 });
 
 test('N11 a deletion that the router refuses for good is dropped and reported', async () => {
-  const tokens = agent.tokensOf('refused');
-  await agent.activate(tokens);
+  const tokens = await agent.activated('refused');
   const tokenId = (await tokens.row())!.token_id!;
   first.fail({ failure: { kind: 'error', code: 'INTERNAL' }, subject: `TDEL ${tokenId}` });
   await tokens.delete();
@@ -278,8 +266,7 @@ test('N11 a deletion that the router refuses for good is dropped and reported', 
 });
 
 test('N11 a deletion whose answer was lost is done when the router does not know the token', async () => {
-  const tokens = agent.tokensOf('lost-answer');
-  await agent.activate(tokens);
+  const tokens = await agent.activated('lost-answer');
   const tokenId = (await tokens.row())!.token_id!;
   first.fail({ failure: { kind: 'reset', isExecuted: true }, subject: `TDEL ${tokenId}`, times: 1 });
   await tokens.delete();
