@@ -33,7 +33,6 @@ export interface ErrorReport {
   error: string;
   /** Of the worker that died, if it was one. */
   pool?: WorkerPool;
-  offersRestart?: boolean;
 }
 
 export function createSubscriptionActivities(
@@ -58,9 +57,9 @@ export function createSubscriptionActivities(
     },
 
     /** Tells clients, which the relay writes to the log and counts. */
-    async reportError({ agentId, kind, error, pool, offersRestart = false }: ErrorReport): Promise<void> {
+    async reportError({ agentId, kind, error, pool }: ErrorReport): Promise<void> {
       const errors = [{ connId: '', error }];
-      await inTransaction(db, (client) => writeEvent(client, { agentId, kind, errors, offersRestart }));
+      await inTransaction(db, (client) => writeEvent(client, { agentId, kind, errors }));
       if (pool) metrics.subscriptionDeath({ pool });
     },
 

@@ -3,11 +3,11 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
 import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
-import type { AgentState, RouterKey } from '../../workflows/subscription/contract.ts';
+import type { AgentState } from '../../workflows/subscription/contract.ts';
 import { query, inTransaction, run } from '../postgres.ts';
 import { oneLine } from '../reason.ts';
 import { relayedTable } from '../relay.ts';
-import type { RouterError } from './router/ports.ts';
+import type { RouterAddress, RouterError } from './router/ports.ts';
 
 /** Makes the agent if it does not exist yet. An agent that was closed stays closed. */
 export async function ensureAgent(db: Pool, agentId: string): Promise<void> {
@@ -67,7 +67,7 @@ const SET_AGENT_OPEN = {
 // --- Routers -----------------------------------------------------------------------------------------------------
 
 /** The parameters of statements about a router. */
-export const routerValues = (agentId: string, { host, port, keyHash }: RouterKey): unknown[] => [
+export const routerValues = (agentId: string, { host, port, keyHash }: RouterAddress): unknown[] => [
   ...[agentId, host, port, keyHash],
 ];
 
@@ -126,7 +126,7 @@ export const serversWithWork = ({ smp = 'true', ntf = 'true', deletion = 'true' 
 // What clients are told: rows of an outbox, written together with what they are about, and relayed to a Redis stream after
 // that. An event whose relay was cut off comes again, with the same `event_id`.
 
-/** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. */
+/** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. After ERR CRITICAL, starting the worker again may help. */
 export type EventKind = 'ERRS' | 'ERR INTERNAL' | 'ERR CRITICAL';
 
 export interface SubscriptionEvent {
@@ -134,8 +134,6 @@ export interface SubscriptionEvent {
   kind: EventKind;
   /** The connection id is empty where the error is about none. */
   errors: { connId: string; error: string }[];
-  /** Of ERR CRITICAL: starting the worker again may help. */
-  offersRestart?: boolean;
 }
 
 /** Approximate length to which the stream is trimmed: a client that was away for longer misses events. */
@@ -150,16 +148,18 @@ export function errorText({ source, code, detail }: RouterError): string {
   return oneLine(text).slice(0, MAX_ERROR_LENGTH);
 }
 
-export async function writeEvent(client: PoolClient, event: SubscriptionEvent): Promise<void> {
-  const { agentId, kind, errors, offersRestart = false } = event;
-  if (errors.length === 0) return;
-  await run(client, INSERT_EVENT, [agentId, kind, JSON.stringify(errors), offersRestart]);
+export async function writeEvent(
+  client: PoolClient,
+  { agentId, kind, errors }: SubscriptionEvent,
+): Promise<void> {
+  if (errors.length > 0) await run(client, INSERT_EVENT, [agentId, kind, JSON.stringify(errors)]);
 }
 
 const INSERT_EVENT = {
   name: 'insert_subscription_event',
   text: `
-    INSERT INTO subscriptions.events (agent_id, kind, errors, offers_restart) VALUES ($1, $2, $3::jsonb, $4)`,
+    INSERT INTO subscriptions.events (agent_id, kind, errors, offers_restart)
+    VALUES ($1, $2::text, $3::jsonb, $2 = 'ERR CRITICAL')`,
 };
 
 /** The outbox of events. */

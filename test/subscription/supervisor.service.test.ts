@@ -1,4 +1,6 @@
 /** Commands: what lets them pass, in which order they are carried out, what finds work without a signal, and what waits. */
+import { writeEvent } from '../../activities/subscription/agents.ts';
+import { inTransaction } from '../../activities/postgres.ts';
 import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { AgentState } from '../../workflows/subscription/contract.ts';
@@ -241,4 +243,13 @@ test('subscription-B2 subscription-B7 N1 N16 connections on a silent router hold
       .queues()
       .map(({ notifier }) => notifier),
   ).toEqual([undefined, undefined]);
+});
+
+test('N16 only the end of a worker for good offers a restart', async () => {
+  await inTransaction(agent.slot.db, async (client) => {
+    for (const kind of ['ERRS', 'ERR INTERNAL', 'ERR CRITICAL'] as const)
+      await writeEvent(client, { agentId: AGENT, kind, errors: [{ connId: '', error: 'NTF AUTH' }] });
+  });
+  const offers = (await agent.events()).slice(-3).map(({ offers_restart }) => offers_restart);
+  expect(offers).toEqual([false, false, true]);
 });

@@ -91,13 +91,10 @@ export const OPEN_UPDATE = 'open';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
 
-/** A router, with the fingerprint of its certificate (SHA-256, base64url). */
-export interface RouterKey extends ServerKey {
-  keyHash: string;
-}
-
-export interface TrustedRouter extends RouterKey {
+export interface TrustedRouter extends ServerKey {
   protocol: 'smp' | 'ntf';
+  /** Fingerprint of its certificate (SHA-256, base64url). */
+  keyHash: string;
 }
 
 export interface AgentState {

@@ -187,7 +187,6 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       pool: key.pool,
       kind: hasSurvived ? 'ERR INTERNAL' : 'ERR CRITICAL',
       error: `${key.pool} ${key.server.host}:${key.server.port}: ${error.cause?.message ?? error.message}`,
-      ...(hasSurvived ? {} : { offersRestart: true }),
     });
     return hasSurvived;
   }
