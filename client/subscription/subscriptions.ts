@@ -123,13 +123,9 @@ export function subscriptionOperations(resources: OperatorResources) {
 
     /** @throws NotFoundError */
     async show(connId: string): Promise<SubscriptionView> {
-      const { columns, from, always } = SUBSCRIPTIONS;
-      const { rows } = await db.query<SubscriptionRow>(
-        `SELECT ${columns} FROM ${from} WHERE ${always} AND connection.agent_id = $1 AND connection.conn_id = $2`,
-        [agentId, connId],
-      );
-      if (!rows[0]) throw new NotFoundError(`agent ${agentId} has no connection ${connId}`);
-      return viewOf(rows[0]);
+      const { items } = await listOf(db, SUBSCRIPTIONS, { agentId, connId, limit: 1 }, viewOf);
+      if (!items[0]) throw new NotFoundError(`agent ${agentId} has no connection ${connId}`);
+      return items[0];
     },
 
     /** Turns notifications of connections on or off. One that is so already is left alone. */
@@ -144,9 +140,10 @@ export function subscriptionOperations(resources: OperatorResources) {
         { target: targetOf(connIds), detail: enable ? 'on' : 'off' },
         async () => {
           const { rows } = await db.query<ToggledRow>(TOGGLE_CONNECTIONS, [agentId, connIds, enable]);
-          const changed = idsIn(rows.filter(({ is_changed }) => is_changed));
+          const changed = rows.flatMap(({ id, isChanged }) => (isChanged ? [id] : []));
           await reconcileIfWanted(changed);
-          return { changed: changed.length, unknown: without(connIds, idsIn(rows)) };
+          const known = rows.map(({ id }) => id);
+          return { changed: changed.length, unknown: without(connIds, known) };
         },
       ),
 
@@ -156,7 +153,7 @@ export function subscriptionOperations(resources: OperatorResources) {
      */
     delete: (connIds: readonly string[], requester?: Requester): Promise<DeletedConnections> =>
       asAction('delete', requester, { target: targetOf(connIds) }, async () => {
-        const deleted = idsIn((await db.query<IdRow>(DELETE_CONNECTIONS, [agentId, connIds])).rows);
+        const deleted = await idsOf(db, DELETE_CONNECTIONS, [agentId, connIds]);
         await reconcile(deleted);
         return { deleted: deleted.length, unknown: without(connIds, deleted) };
       }),
@@ -326,15 +323,10 @@ export function subscriptionsOf(
   };
 }
 
-interface IdRow {
-  conn_id: string;
+interface ToggledRow {
+  id: string;
+  isChanged: boolean;
 }
-
-interface ToggledRow extends IdRow {
-  is_changed: boolean;
-}
-
-const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
 
 function without(all: readonly string[], known: readonly string[]): string[] {
   const found = new Set(known);
@@ -358,7 +350,7 @@ const TOGGLE_CONNECTIONS = `
      WHERE agent_id = $1 AND connection.conn_id = named.conn_id AND coalesce(enable_ntfs, true) <> $3
     RETURNING connection.conn_id
   )
-  SELECT conn_id, conn_id IN (SELECT conn_id FROM changed) AS is_changed FROM named`;
+  SELECT conn_id AS id, conn_id IN (SELECT conn_id FROM changed) AS "isChanged" FROM named`;
 
 /**
  * Marks connections as deleted; they go when they have no subscription any more. Those that are being deleted already count
@@ -376,13 +368,14 @@ const DELETE_CONNECTIONS = `
      SET is_deleted = true, updated_at = clock_timestamp()
     FROM named
    WHERE agent_id = $1 AND connection.conn_id = named.conn_id
-  RETURNING connection.conn_id`;
+  RETURNING connection.conn_id AS id`;
 
 interface OfAgent {
   agentId: string;
+  connId?: string;
 }
 
-const SUBSCRIPTIONS = {
+const SUBSCRIPTIONS: Listing<SubscriptionFilter & OfAgent> = {
   columns: `connection.conn_id AS "connId", connection.user_id AS "userId",
          coalesce(enable_ntfs, true) AS "wantsNotifications", queue.host || ':' || queue.port AS "messagingRouter",
          queue.ntf_id IS NOT NULL AS "hasCredentials", record.status,
@@ -400,12 +393,13 @@ const SUBSCRIPTIONS = {
   always: 'NOT connection.is_deleted',
   filters: {
     agentId: 'connection.agent_id = ?',
+    connId: 'connection.conn_id = ?',
     userId: 'connection.user_id = ?',
     status: "split_part(record.status, ' ', 1) = upper(?)",
     isGivenUp: '(record.status IS NOT NULL AND action_ts IS NULL) = ?',
     isUnreadable: 'coalesce(ntf_failed OR smp_failed, false) = ?',
   },
-} satisfies Listing<SubscriptionFilter & OfAgent>;
+};
 
 const STATISTICS: Listing<OfAgent & { userId?: number }> = {
   columns: `user_id AS "userId", host || ':' || port AS router, counter, value::float8 AS value, updated_at AS "updatedAt"`,
