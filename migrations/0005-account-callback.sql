@@ -97,8 +97,8 @@ CREATE TABLE notification.failed_callbacks (
     PRIMARY KEY (kind, user_id, period_start_ms),
     FOREIGN KEY (kind, user_id, period_start_ms) REFERENCES notification.callback_snapshots
 );
-CREATE INDEX failed_callbacks_due_idx
-    ON notification.failed_callbacks (shard, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+-- Also with those that were given up: the status of each shard counts them.
+CREATE INDEX failed_callbacks_due_idx ON notification.failed_callbacks (shard, next_attempt_at);
 -- New daily callbacks leave out users who have one to be retried.
 CREATE INDEX failed_callbacks_daily_idx
     ON notification.failed_callbacks (user_id) WHERE kind = 'daily' AND next_attempt_at IS NOT NULL;

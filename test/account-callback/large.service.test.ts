@@ -1,6 +1,8 @@
 /** Large tables stop nothing: neither a start, nor the first day of many users, nor retention. */
 import type { Pool, PoolClient } from 'pg';
 import { beginDailyPage, callbackTables } from '../../activities/account-callback/callback-rows.ts';
+import { callbackOperations } from '../../client/account-callback/callbacks.ts';
+import type { OperatorResources } from '../../client/resources.ts';
 import { DAY, HOUR, MIDNIGHT, benchOfTests } from './callbacks.ts';
 import { deleteExpired } from '../../dev/retention.ts';
 
@@ -85,6 +87,30 @@ test('kinds-S2 the first day of many users is found and loaded user by user, wha
   } finally {
     await client.query('ROLLBACK');
     client.release();
+  }
+});
+
+test('kinds-S2 the status of shards reads each failed callback once, however many shards there are', async () => {
+  await haveHistory(20, 100, NOON);
+  await bench.rows(`
+    UPDATE notification.callback_snapshots SET shard = period_start_ms / ${HOUR} % 50, status = 'dropped';
+    INSERT INTO notification.failed_callbacks
+    SELECT kind, user_id, period_start_ms, shard, 6, NULL, 'down', now() FROM notification.callback_snapshots`);
+  await bench.rows('UPDATE notification.callback_settings SET shards = 50');
+  await bench.rows('ANALYZE notification.failed_callbacks');
+  const client: PoolClient = await bench.slot.db.connect();
+  try {
+    await client.query('BEGIN');
+    const operator = { db: client as unknown as Pool, temporal: bench.slot.client } as OperatorResources;
+    const status = await callbackOperations(operator).status();
+    expect(status.reduce((sum, { deadLetters }) => sum + deadLetters, 0)).toBe(2_000);
+    const read = SNAPSHOTS_READ.replace('callback_snapshots', 'failed_callbacks');
+    const { rows } = await client.query<{ read: number }>(read);
+    expect(rows[0]!.read).toBeLessThanOrEqual(2_000);
+  } finally {
+    await client.query('ROLLBACK');
+    client.release();
+    await bench.rows('UPDATE notification.callback_settings SET shards = 1');
   }
 });
 
