@@ -1,9 +1,8 @@
 /**
  * Starts work that rows ask for and that nothing does: one loop for all kinds of work. Rows are the truth and workflows
  * are their workers. An item has a worker that goes on, unless Temporal or PostgreSQL was put back to an earlier state, a
- * process died between a row and its wake, or an operator terminated the worker. Each kind lists descriptors in the file
- * `reconciliation.ts` of its folder; runs of a schedule take those up, and each process looks after its own
- * (workers/reconciler.ts).
+ * process died between a row and its wake, or an operator terminated the worker. Each kind lists descriptors; runs of a
+ * schedule take those up, and each process looks after its own (workers/reconciler.ts).
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';

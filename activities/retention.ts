@@ -1,6 +1,6 @@
 /**
- * Deletes rows past their retention: one loop for all kinds of work. Each kind lists its tables as descriptors in the
- * file `retention.ts` of its folder, children before their parents.
+ * Deletes rows past their retention: one loop for all kinds of work. Each kind lists its tables as descriptors,
+ * children before their parents.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { Pool } from 'pg';

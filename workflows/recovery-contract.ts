@@ -22,7 +22,7 @@ export const RECONCILIATION_WORKFLOW = 'reconciliation';
 /** @param taskQueue of the kind of work whose rows it looks at. */
 export const reconciliationScheduleId = (taskQueue: string): string => `${taskQueue}-reconciliation`;
 
-/** What a run has found and done, by the names that its kind of work gives (activities/<kind>/reconciliation.ts). */
+/** What a run has found and done, by the names that its kind of work gives. */
 export type Counts = Record<string, number>;
 
 export const RECOVERY_WORKFLOW = 'recovery';
