@@ -161,10 +161,11 @@ function changeOf(program: Program, command: Command, requestedBy: string): Tool
   };
 }
 
-/** A filter that reaches nothing newer than its dry run. */
+/** A filter that reaches nothing newer than its dry run. What is named is reached also when it is accepted, or dies, after that. */
 async function withoutNewer(command: Command, asked: Given): Promise<Given> {
   const isFiltered = command.options.some(({ long }) => long === '--until');
-  if (!isFiltered || Object.keys(asked).length === 0) return asked;
+  const isNamed = namesOf(command).at(-1)! in asked;
+  if (isNamed || !isFiltered || Object.keys(asked).length === 0) return asked;
   const now = await withSession(['postgres'], ({ resources }) => clockOf(resources.db));
   return { until: new Date(now).toISOString(), ...asked };
 }

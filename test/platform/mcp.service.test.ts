@@ -151,6 +151,10 @@ test('U10 a change shows what it would reach, reaches nothing newer, and is made
   );
   const cancel = await ask<DryRun>('notifications_cancel', { notificationId: held });
   expect(cancel.reaches).toMatchObject({ wouldCancel: 1, groups: [{ producer: 'game_master' }] });
+  // As if it had been accepted since.
+  await slot.db.query('UPDATE notification.records SET accepted_at = now() WHERE notification_id = $1', [
+    held,
+  ]);
   await ask('notifications_cancel', { token: cancel.token });
   await eventually('its routes to be skipped', async () => {
     const { totals } = await operatorOf(slot).notifications.show(held);
