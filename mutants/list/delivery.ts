@@ -277,7 +277,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-idle-timer',
     file: 'api/stuck-workflow.ts',
-    find: ' && !hasTimer(events)',
+    find: ' && !(await hasTimer(newest))',
     replace: '',
     wrong: 'lost',
     what: 'a workflow that waits for a timer is replaced again and again',
