@@ -232,6 +232,7 @@ const CAUSE_OF = {
 function stateOf(row: CallbackRow): string {
   const { kind, status, takenAt, shard, lastError: error, nextAttemptAt: nextAt } = row;
   const attempts = row.attempts ?? 0;
+  if (status === 'dropped' && row.attempts === null) return 'was dropped: the user is gone';
   if (status === 'dropped')
     return `was given up after ${countOf(attempts, 'attempt')} because of ${error}; galaxy-notify callbacks replay --user`;
   if (status === 'retrying')

@@ -328,6 +328,12 @@ test('kinds-F13 bug-P14 a user whose portfolio service answers 410 is told nothi
     expect.objectContaining({ attempts: 1, last_error: 'status 410: scripted failure' }),
   );
 
+  // What waited is told nothing either, and cannot be replayed.
+  const { answers } = await operator.why('gone', { since: new Date(0) });
+  expect(answers.map(({ sentence }) => sentence)).toContainEqual(
+    expect.stringMatching(/^the hourly callback of .* was dropped: the user is gone$/),
+  );
+
   // No emission waits for its days, and its later entries are not delivered.
   const next = ['gone', 'stays'].map((user) => hour(user, MIDNIGHT));
   expect(await bench.store(next)).toEqual({ late: 0, untracked: 1 });
