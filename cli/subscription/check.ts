@@ -24,9 +24,7 @@ const NO_DEVICE = { provider: 'AN', token: '00'.repeat(32) } as const;
 export const subscriptionChecks = (db: Pool): CheckGroup => [['subscriptions: given up', () => givenUp(db)]];
 
 async function givenUp(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ given_up: number; deletions: number; oldest: Date | null }>(
-    COUNT_GIVEN_UP,
-  );
+  const { rows } = await db.query<{ given_up: number; oldest: Date | null }>(COUNT_GIVEN_UP);
   const { given_up: count, oldest } = rows[0]!;
   if (count === 0) return ok('none');
   return warn(
@@ -38,7 +36,7 @@ async function givenUp(db: Pool): Promise<Diagnosis> {
 const COUNT_GIVEN_UP = `
   SELECT count(*)::int AS given_up, min(updated_at) AS oldest
     FROM subscriptions.ntf_subscriptions
-   WHERE smp_action IS NULL AND ntf_action IS NULL`;
+   WHERE action_ts IS NULL`;
 
 export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup => [
   ['notification routers', () => tryRouters(addresses)],
