@@ -153,7 +153,9 @@ function groupsOf(session: Session): CheckGroup[] {
       ],
     ],
     ...config.wires.flatMap(({ name, farSide }): CheckGroup[] =>
-      farSide ? [[[name, () => tryAll(farSide.places, openConnection, 'answers', farSide.meanwhile)]]] : [],
+      farSide
+        ? [[[name, () => tryAll(farSide.places, openConnection, 'can be reached', farSide.meanwhile)]]]
+        : [],
     ),
     // Only routers that are configured are tried, stand-ins are not.
     ...(routers.length > 0 ? ofRole('subscription', routerChecks(routers)) : []),

@@ -8,7 +8,7 @@ import { EXIT, requireYes, untilInterrupted } from './command.ts';
 import { define, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import { durationOption, requestedByOption, waitLimitOption, yesOption } from './options.ts';
-import { countOf, durationOf, printHeading, printItems, printView, report } from './output.ts';
+import { countOf, printHeading, printItems, printView, report } from './output.ts';
 import type { Session } from './session.ts';
 
 export function addKeys(keys: Command): void {
@@ -106,9 +106,9 @@ export function addRecover(command: Command): void {
         printView(made.plan);
       } else if ('progress' in made && made.isDone && made.progress) printView(made.progress);
     },
-    end(made, { timeout }) {
+    end(made) {
       if (!('progress' in made) || made.isDone) return EXIT.done;
-      report(`not done within ${durationOf(timeout)}; it goes on, and the same command follows it`);
+      report('not done yet: it goes on, and the same command follows it');
       return EXIT.failed;
     },
   });

@@ -73,7 +73,8 @@ export function addTo(intents: Command): void {
 
   list(intents, {
     name: 'waiting',
-    description: 'List intents that were tried and are neither accepted nor refused yet, longest first.',
+    description:
+      'List intents that are neither accepted nor refused yet, those that were tried first, longest first.',
     examples: ['intents waiting', 'notifications cancel 1790000000000-0'],
     read: ({ operator }: Session) => operator.intents.waiting,
     columns: {

@@ -46,7 +46,7 @@ async function tryRouters(addresses: readonly RouterAddress[]): Promise<Diagnosi
   const router = createNotificationRouters({ commandTimeoutMs: STEP_LIMIT_MS, timeoutMs: STEP_LIMIT_MS });
   const named = addresses.map((address) => ({ ...address, name: `${address.host}:${address.port}` }));
   const test = (address: RouterAddress) => selfTest(router, address);
-  return tryAll(named, test, 'makes a token and deletes it', MEANWHILE).finally(() => router.close());
+  return tryAll(named, test, 'can make a token and delete it', MEANWHILE).finally(() => router.close());
 }
 
 /** Leaves nothing behind on the router. @throws the step that failed, and why. */

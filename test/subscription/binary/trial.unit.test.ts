@@ -62,7 +62,7 @@ test('N16 N17 scenario 10: each notification router that does not work is named,
   const name = 'notification routers';
   const connect = `127.0.0.1:${working.address.port}: connect, BROKER NETWORK, unknown CA`;
   expect(findings).toEqual([
-    { name, status: 'ok', detail: `127.0.0.1:${working.address.port} makes a token and deletes it` },
+    { name, status: 'ok', detail: `127.0.0.1:${working.address.port} can make a token and delete it` },
     {
       name,
       status: 'error',
