@@ -115,6 +115,7 @@ async function importQueue(
   if (known?.is_same) return { connId, hasCredentials: known.has_credentials };
   if (known && known.agent_id !== agentId)
     return { error: `${connId}: agent ${known.agent_id} has the queue already` };
+  if (known?.is_deleted) return { error: `${connId}: the connection is still being deleted` };
   if (known)
     return { error: `${connId}: the ${known.conn_id === connId ? 'connection' : 'queue'} exists already` };
 
@@ -158,11 +159,12 @@ interface KnownRow {
   /** It is this connection, with this queue. */
   is_same: boolean;
   has_credentials: boolean;
+  is_deleted: boolean;
 }
 
 /** The first condition is what the indexes find, the second one which queue of it. The queue of another agent counts, too. */
 const FIND_KNOWN = `
-  SELECT agent_id, connection.conn_id, queue.ntf_id IS NOT NULL AS has_credentials,
+  SELECT agent_id, connection.conn_id, queue.ntf_id IS NOT NULL AS has_credentials, connection.is_deleted,
          connection.conn_id = $2 AND (queue.host, queue.port, queue.rcv_id) IS NOT DISTINCT FROM ($3, $4::int, $5)
            AND NOT connection.is_deleted AS is_same
     FROM subscriptions.connections AS connection
@@ -179,7 +181,7 @@ const FIND_KNOWN = `
      AND (connection.conn_id = $2
           OR (queue.host, queue.port) = ($3, $4::int) AND (queue.rcv_id = $5 OR queue.ntf_id = $6))
    UNION ALL
-  SELECT agent_id, conn_id, false, false
+  SELECT agent_id, conn_id, false, false, false
     FROM subscriptions.rcv_queues
    WHERE (rcv_id, host, port) = ($5, $3, $4::int) AND agent_id <> $1
    ORDER BY is_same DESC

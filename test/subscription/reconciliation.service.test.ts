@@ -213,6 +213,9 @@ test('subscription-B5 the sweep ends subscriptions of connections that are gone,
   const [deleted, unheard, plain] = (await createActive(3)) as [string, string, string];
   // Their commands were lost.
   await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
+  expect(await subscriptions().import([{ userId: 1, connId: deleted, ...(await queueOf(deleted)) }])).toEqual(
+    [{ error: `${deleted}: the connection is still being deleted` }],
+  );
   await sweep();
   await gone(deleted);
   expect(await agent.record(unheard)).toMatchObject({ ntf_action: 'C' });
