@@ -293,11 +293,13 @@ function readServiceAccount(path: string): { projectId: string; account: Service
     throw unusable(`cannot be read: ${(error as NodeJS.ErrnoException).code}`);
   }
   // Not by the SDK, whose message quotes a file that is not JSON, and the file holds a private key.
-  const account = (jsonIn(text) ?? {}) as ServiceAccount & { project_id: string };
+  const account = (jsonIn(text) ?? {}) as ServiceAccount & { project_id?: string };
   try {
     openCredential(account);
   } catch (error) {
     throw unusable(`cannot be used: ${(error as Error).message}`);
   }
+  // The SDK takes `projectId` as well, and Google writes no such file.
+  if (!account.project_id) throw unusable('has no project_id');
   return { projectId: account.project_id, account };
 }

@@ -277,6 +277,11 @@ describe('credentials', () => {
       NO_ACCOUNT,
     ],
     [
+      'names its project in another way',
+      JSON.stringify({ ...account, project_id: undefined, projectId: 'galaxy' }),
+      'has no project_id',
+    ],
+    [
       'has a broken key',
       JSON.stringify({ ...account, private_key: privateKey.slice(0, 500) }),
       'cannot be used: Failed to parse private key.',
