@@ -56,12 +56,15 @@ export async function isStuck(
   }
 
   /** Whether it waits for a timer. */
-  async function hasTimer({ history, nextPageToken }: HistoryPage, over: string[] = []): Promise<boolean> {
+  async function hasTimer(
+    { history, nextPageToken }: HistoryPage,
+    over = new Set<string>(),
+  ): Promise<boolean> {
     for (const event of history?.events ?? []) {
       const ended = event.timerFiredEventAttributes ?? event.timerCanceledEventAttributes;
-      if (ended) over.push(ended.timerId!);
+      if (ended) over.add(ended.timerId!);
       const timer = event.timerStartedEventAttributes;
-      if (timer && !over.includes(timer.timerId!)) return true;
+      if (timer && !over.has(timer.timerId!)) return true;
     }
     return nextPageToken?.length ? hasTimer(await page(nextPageToken), over) : false;
   }

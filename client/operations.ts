@@ -270,8 +270,8 @@ export function operationOperations(resources: OperatorResources) {
       const [{ total: chosen }] = rows as [{ total: number }];
       if (chosen === 0) throw new NotFoundError(nothing);
       const detail = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
-      // A resume, which releases, is noted with its row.
-      if (kind !== 'release') await noteAction(client, { action, target: operationId, requestedBy, detail });
+      if (action !== undefined)
+        await noteAction(client, { action, target: operationId, requestedBy, detail });
       return chosen;
     });
     try {
@@ -363,8 +363,8 @@ export type OperationGroup<Kind extends OperationKind> = Matched[Kind]['group'];
 
 export const OPERATION_KINDS: {
   readonly [Kind in OperationKind]: {
-    /** Its command, as the list of actions names it. */
-    command: string;
+    /** Its command, as the list of actions names it; absent where what begins it is noted already. */
+    command?: string;
     /** Why an operation is refused that reaches nothing. */
     nothing: string;
     choose(filter: OperationFilter<Kind>): Grouped;
@@ -381,7 +381,8 @@ export const OPERATION_KINDS: {
     nothing: 'no refused entry matches',
     choose: chooseMalformed,
   },
-  release: { command: 'release', nothing: 'no route waits', choose: chooseHeld },
+  // A resume, which releases, is noted with its row.
+  release: { nothing: 'no route waits', choose: chooseHeld },
   resend: { command: 'mobile replay', nothing: 'no job that can be replayed matches', choose: chooseJobs },
 };
 

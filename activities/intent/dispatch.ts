@@ -126,9 +126,10 @@ export function createDispatcher(resources: DispatchResources) {
     const free = mostRunning - running.size;
     if (free <= -MORE_URGENT) return IDLE_LOOK_MS;
     const most = free <= 0 ? MORE_URGENT : isDirect ? TOGETHER : free;
+    const areOthersTaken = free > 0 && !isUrgentOnly;
     const lanes = [LANES.urgent];
-    if (free > 0 && !isUrgentOnly) lanes.push(LANES.normal);
-    if (free > 0 && !isUrgentOnly && runningDue < mostDue) lanes.push(LANES.due);
+    if (areOthersTaken) lanes.push(LANES.normal);
+    if (areOthersTaken && runningDue < mostDue) lanes.push(LANES.due);
     const { picked, isFull, released } = await pickIntents(most, lanes, isUrgentOnly ? 0 : MOST_RELEASED);
     // Nothing that others of a delivery wait for holds those of another lane up.
     const byLane = Map.groupBy(picked, ({ lane }) => lane).values();
@@ -144,9 +145,9 @@ export function createDispatcher(resources: DispatchResources) {
     const values = [done, [...inWork], most, mostUnderWay, lanes, mostReleased, asked];
     done = [];
     const [row] = (await query<PickRow>(db, PICK_INTENTS, values)) as [PickRow];
-    const countsUntilMs = performance.now() - UNDER_WAY_MS;
-    for (const id of asked)
-      if (!row.underWay.includes(id) || underWay.get(id)! < countsUntilMs) underWay.delete(id);
+    const stillUnderWay = new Set(row.underWay);
+    const leastMs = performance.now() - UNDER_WAY_MS;
+    for (const id of asked) if (!stillUnderWay.has(id) || underWay.get(id)! < leastMs) underWay.delete(id);
     return row;
   }
 

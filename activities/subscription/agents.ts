@@ -126,7 +126,10 @@ export const serversWithWork = ({ smp = 'true', ntf = 'true', deletion = 'true' 
 // What clients are told: rows of an outbox, written together with what they are about, and relayed to a Redis stream after
 // that. An event whose relay was cut off comes again, with the same `event_id`.
 
-/** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. After ERR CRITICAL, starting the worker again may help. */
+/**
+ * `ERRS` is about items of a batch; the other two are about a worker or the supervisor. After ERR CRITICAL, starting the worker
+ * again may help.
+ */
 export type EventKind = 'ERRS' | 'ERR INTERNAL' | 'ERR CRITICAL';
 
 export interface SubscriptionEvent {

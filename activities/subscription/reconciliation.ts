@@ -179,8 +179,8 @@ interface DeletionRow {
 
 /**
  * A deleted connection without a record only waits to go. A record that is being ended is not listed, nor one that was given
- * up since its connection or token last changed. $1 agent, $2 whether subscriptions are kept, $3 whether none is wanted, $4 the last connection of the page before, $5
- * connections at most.
+ * up since its connection or token last changed. $1 agent, $2 whether subscriptions are kept, $3 whether none is wanted, $4 the
+ * last connection of the page before, $5 connections at most.
  */
 const LIST_DIFFERING = {
   name: 'list_differing_subscriptions',

@@ -118,7 +118,8 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
       const view = await change(name, false, request);
       const { reason, requestedBy = 'operator' } = request;
       try {
-        // Not in the statement of the change: an attempt that began before it may have found the pause, and its route is among these.
+        // Not in the statement of the change: an attempt that began before it may have found the pause, and its route is
+        // among these.
         await operationOperations(resources).release(
           { [noun]: name },
           {
@@ -157,7 +158,8 @@ function heldOperations<Noun extends 'channel' | 'producer', Name extends string
 
 /**
  * Changes the row, and notes the author among the actions of operators unless the row says the same already. What an earlier resume
- * was still releasing is left to the next one, unless that release is paused: its workflow waits for an operator. $1 kind, $2 name, $3 whether it is paused, $4 why, $5 by whom.
+ * was still releasing is left to the next one, unless that release is paused: its workflow waits for an operator. $1 kind, $2
+ * name, $3 whether it is paused, $4 why, $5 by whom.
  */
 const SET_HOLD = `
   WITH noted AS (

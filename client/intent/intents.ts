@@ -1,4 +1,7 @@
-/** Intents that have no record: those that wait to be accepted, with what a cancellation and a release reach, and entries that were refused. */
+/**
+ * Intents that have no record: those that wait to be accepted, with what a cancellation and a release reach, and entries that
+ * were refused.
+ */
 import type { Correction } from '../../api/intent/mending.ts';
 import { mendEntry, unknownFieldOf } from '../../api/intent/mending.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';

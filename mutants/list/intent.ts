@@ -154,8 +154,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-due-beside',
     file: 'activities/intent/dispatch.ts',
-    find: 'if (free > 0 && !isUrgentOnly && runningDue < mostDue)',
-    replace: 'if (free > 0 && !isUrgentOnly)',
+    find: 'if (areOthersTaken && runningDue < mostDue)',
+    replace: 'if (areOthersTaken)',
     wrong: 'wrong time',
     what: 'new intents wait behind thousands whose time has come',
     suite: service('intent/dispatch', 'I89 of many'),

@@ -282,8 +282,8 @@ export interface StreamState {
  * What a stream can suffer.
  * `entries_lost`: entries were deleted that had not been read. `stream_regressed`: its ids went backwards, so Redis
  * lost data. `stream_missing`: it does not exist although it was read before. `postgres_regressed`: PostgreSQL has
- * forgotten what it knew. After these, entries are read again. `eviction_enabled`: Redis may drop keys when its memory is full. `stream_ids_ahead`: a producer chose
- * an id that is more than a day ahead of the clock of Redis.
+ * forgotten what it knew. After these, entries are read again. `eviction_enabled`: Redis may drop keys when its memory is
+ * full. `stream_ids_ahead`: a producer chose an id that is more than a day ahead of the clock of Redis.
  */
 export type StreamFindingKind =
   | 'entries_lost'
