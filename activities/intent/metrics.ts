@@ -116,8 +116,8 @@ export const logFieldsOf = (intent: Logged) =>
     producer: intent.producer,
     audience_kind: intent.audienceKind,
     idempotency_key: searchableKey(intent.idempotencyKey),
-    request_id: intent.requestId ?? undefined,
-    trace_id: intent.traceId ?? undefined,
+    request_id: intent.requestId,
+    trace_id: intent.traceId,
   });
 
 type Logged = Pick<Intent, 'notificationId' | 'notificationType' | 'producer' | 'audienceKind'> &

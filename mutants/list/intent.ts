@@ -27,7 +27,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-cancel-open',
-    file: 'activities/intent/operations.ts',
+    file: 'activities/intent/steering.ts',
     find: 'const isGivenUp = await giveUp(db, notificationId);',
     replace: 'const isGivenUp = false;',
     wrong: 'leaked',

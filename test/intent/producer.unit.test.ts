@@ -97,7 +97,7 @@ describe('constructors', () => {
     ['no key', { idempotencyKey: undefined }, 'invalid_envelope', 'idempotency_key'],
     ['a key that is no text', { idempotencyKey: 54 }, 'invalid_envelope', 'idempotency_key'],
     ['a key that UTF-8 would change', { idempotencyKey: 'a\ud800' }, 'invalid_envelope', 'idempotency_key'],
-    ['a request id that is no text', { requestId: null }, 'invalid_envelope', 'request_id'],
+    ['a request id that is no text', { requestId: 7 }, 'invalid_envelope', 'request_id'],
     ['a request id that UTF-8 would change', { requestId: '\udc00' }, 'invalid_envelope', 'request_id'],
     ['a trace id with control characters', { traceId: '\0' }, 'invalid_envelope', 'trace_id'],
     ['no date', { occurredAt: new Date(Number.NaN) }, 'invalid_envelope', 'occurred_at_ms'],

@@ -344,7 +344,7 @@ test.each([
         ...{ outcome: 'accepted', routeCount: 1, skipped: 0 },
         routes: [KEY.routeRef],
       }),
-      awaitSettled: () => 'skipped',
+      awaitAllSettled: () => ({ published: 0, skipped: 1, deadLettered: 0 }),
     } satisfies Fakes<IntentActivities & SteeringActivities>,
     children: { notificationRoute },
   });

@@ -101,6 +101,7 @@ async function publishEach(
   { routes = [], routeCount, skipped }: Accepted,
 ): Promise<RouteTotals> {
   const outcomes = await Promise.all(routes.map((routeRef) => publish(of, routeRef)));
+  if (outcomes.includes(undefined)) return steering.awaitAllSettled(of.notificationId);
   const count = (status: SettledStatus) => outcomes.filter((outcome) => outcome === status).length;
   return {
     published: routeCount - skipped - routes.length + count('published'),
@@ -142,10 +143,11 @@ async function publishNow(slice: RouteSlice): Promise<SliceResult | undefined> {
   }
 }
 
+/** @returns undefined when another workflow settles the route, as its row tells. */
 async function publish(
   { notificationId, notificationType, replay }: Notification,
   routeRef: string,
-): Promise<SettledStatus> {
+): Promise<SettledStatus | undefined> {
   try {
     const { status } = await executeChild(notificationRoute, {
       args: [{ notificationId, routeRef, ...(replay ? { replay } : {}) }],
@@ -167,8 +169,8 @@ async function publish(
     // The route's own workflow is the record of its failure; siblings and the notification continue.
     if (isDeadLettered(error)) return 'dead_letter';
     if (isOwnCancellation(error)) throw error;
-    // It runs already (this notification was reset) or was terminated: then another workflow settles it.
-    return steering.awaitSettled({ notificationId, routeRef });
+    // It runs already (this notification was reset) or was terminated.
+    return undefined;
   }
 }
 
