@@ -7,7 +7,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
-import type { OperationCounts, OperationKind, OperationState } from '../workflows/operation-contract.ts';
+import type {
+  OperationCounts,
+  OperationKind,
+  OperationOrder,
+  OperationState,
+} from '../workflows/operation-contract.ts';
 import { operationStart, orderIdOf } from '../workflows/operation-contract.ts';
 import { withHeartbeats } from './attempt.ts';
 import type { Statement } from './postgres.ts';
@@ -137,17 +142,7 @@ export async function listOpenOperations(
   db: Pool,
   kinds: readonly OperationKind[],
 ): Promise<LongLivedWorkflow[]> {
-  const rows = await query<OpenRow>(db, LIST_OPEN, [kinds, MOST_OPEN]);
-  return rows.map(({ total, done, ordered, paused_by: pausedBy, ...row }) =>
-    operationStart({
-      ...{ operationId: row.operation_id, kind: row.kind, rate: row.rate },
-      ...{ requestedBy: row.requested_by, filter: row.filter, reason: row.reason },
-      carried: {
-        ...{ total, done, ordered },
-        ...(pausedBy === null ? { status: 'running' } : { status: 'paused', changedBy: pausedBy }),
-      },
-    }),
-  );
+  return (await query<OperationOrder>(db, LIST_OPEN, [kinds, MOST_OPEN])).map(operationStart);
 }
 
 /** For statements: orderIdOf its operation, of an `item`. */
@@ -206,15 +201,6 @@ const NOTE_PAUSE = {
 /** Of one look. */
 const MOST_OPEN = 100;
 
-interface OpenRow extends OperationRow {
-  operation_id: string;
-  kind: OperationKind;
-  rate: number;
-  requested_by: string;
-  filter: object;
-  reason: string | null;
-}
-
 /**
  * Temporal keeps a workflow that has ended for a day at least: one that it does not know within that time was not
  * terminated. $1 kinds, $2 rows at most.
@@ -222,7 +208,7 @@ interface OpenRow extends OperationRow {
 const LIST_OPEN = {
   name: 'list_open_operations',
   text: `
-    SELECT operation_id, kind, rate, requested_by, filter, reason, total, done, ordered, paused_by
+    SELECT operation_id AS "operationId", kind, rate, requested_by AS "requestedBy", filter, reason
       FROM notification.operations
      WHERE ended_at IS NULL AND kind = ANY($1::text[]) AND created_at > now() - interval '1 day'
      ORDER BY created_at

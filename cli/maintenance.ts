@@ -133,7 +133,8 @@ async function recover(
   return untilInterrupted((signal) =>
     recovery.follow({
       ...{ limitMs, everyMs: FOLLOW_EVERY_MS, signal },
-      onProgress(progress) {
+      onProgress({ progress, isDone }) {
+        if (!progress || isDone) return;
         const line = lineOf(progress);
         if (line !== last) report(line);
         last = line;

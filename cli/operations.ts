@@ -8,11 +8,11 @@ import type {
   ChosenOperation,
   OperationFilter,
   OperationGroup,
-  OperationRequest,
   OperationView,
 } from '../client/operations.ts';
 import { OPERATION_KINDS } from '../client/operations.ts';
 import type { Operator } from '../client/operator.ts';
+import type { Correction } from '../api/intent/mending.ts';
 import type { OperationKind } from '../workflows/operation-contract.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action, requireYes, untilInterrupted, withProgress } from './command.ts';
@@ -48,12 +48,7 @@ interface OperationCommand<Kind extends OperationKind, Options> extends Omit<For
   columns: readonly (keyof OperationGroup<Kind> & string)[];
   /** Looks at what is named, and shows what else there is to know of it. @throws what refuses it. */
   look?(operator: Operator, filter: OperationFilter<Kind>, options: Options): Promise<void>;
-  start(
-    operator: Operator,
-    filter: OperationFilter<Kind>,
-    request: OperationRequest,
-    options: Options,
-  ): Promise<ChosenOperation>;
+  correctionOf?(options: Options): Correction;
   /** What is said and waited for once it is done; undefined: how it ended. */
   finish?(
     options: Options,
@@ -65,7 +60,18 @@ export function addOperation<Kind extends OperationKind, Options extends Operati
   group: Command,
   definition: OperationCommand<Kind, Options>,
 ): void {
-  const { kind, named, filters, options: own = [], what, verb, columns, look, start, finish } = definition;
+  const {
+    kind,
+    named,
+    filters,
+    options: own = [],
+    what,
+    verb,
+    columns,
+    look,
+    correctionOf,
+    finish,
+  } = definition;
   const things = `${what}s`;
   const options = [
     ...[...Object.values(filters), ...bulkOptions(things)],
@@ -97,7 +103,7 @@ export function addOperation<Kind extends OperationKind, Options extends Operati
           // Nothing less than matches: some may have come to match since they were counted.
           ...given({ limit: asked.limit }),
         };
-        const begun = await start(operator, filter, request, asked);
+        const begun = await operator.operations.begin(kind, filter, request, correctionOf?.(asked));
         const last = finish?.(asked);
         return followOperation(operator, begun, asked, last && ((signal) => last(operator, begun, signal)));
       });

@@ -3,8 +3,9 @@
  * changed without an author. Rows are only added: a second one says that a request was refused.
  */
 import type { Pool } from 'pg';
+import type { Given } from '../api/given.ts';
 import { isRefusal } from './errors.ts';
-import type { Listing, Page, WithoutNulls } from './lists.ts';
+import type { Listing, Page } from './lists.ts';
 import { listOf, spanOf } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 
@@ -24,7 +25,7 @@ interface ActionRow {
   actedAt: Date;
 }
 
-export type OperatorAction = WithoutNulls<ActionRow>;
+export type OperatorAction = Given<ActionRow>;
 
 export interface ActionFilter {
   action?: string;

@@ -17,6 +17,7 @@ import { Client, Connection } from '@temporalio/client';
 import type { RedisOptions } from 'ioredis';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { given } from '../api/given.ts';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import type { PlainPolicy } from '../api/payload-codec.ts';
@@ -24,7 +25,6 @@ import { dataConverterWith } from '../api/payload-codec.ts';
 import { sessionOptions } from '../api/postgres-session.ts';
 import { DEFAULT_INTENTS_STREAM } from './constructors.ts';
 import { GALAXY } from './generated/galaxy.ts';
-import { withoutNulls } from './lists.ts';
 import type { Operator } from './operator.ts';
 import { createOperator } from './operator.ts';
 import type { OperatorResources } from './resources.ts';
@@ -85,18 +85,10 @@ export interface ConnectedOperator {
  * asks. A server that does not answer fails an operation after 5 s, a statement that does not end after 20 s.
  */
 export function connectOperator(servers: OperatorServers): ConnectedOperator {
-  const {
-    postgresDsn,
-    redis,
-    temporal,
-    payloadKeys = [],
-    payloadPlain,
-    subscriptionKeys,
-    ...given
-  } = servers;
+  const { postgresDsn, redis, temporal, payloadKeys = [], payloadPlain, subscriptionKeys, ...rest } = servers;
   const settings = {
     ...{ namespace: 'default', intentsStream: DEFAULT_INTENTS_STREAM, catalog: GALAXY },
-    ...withoutNulls(given),
+    ...given(rest),
   };
   const connection = Connection.lazy({
     connectTimeout: CONNECT_LIMIT_MS,
@@ -105,13 +97,13 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     channelArgs: { 'grpc.service_config': JSON.stringify(RETRIES), ...temporal?.channelArgs },
   });
   const dataConverter = dataConverterWith(payloadKeys, payloadPlain);
-  const client = { connection, namespace: settings.namespace, ...withoutNulls({ dataConverter }) };
+  const client = { connection, namespace: settings.namespace, ...given({ dataConverter }) };
   const resources: OperatorResources = {
     ...settings,
     temporal: new Client(client),
     db: openDatabase(postgresDsn),
     redis: openRedis(redis),
-    ...withoutNulls({ keyBox: subscriptionKeys && (() => createKeyBox(subscriptionKeys())) }),
+    ...given({ keyBox: subscriptionKeys && (() => createKeyBox(subscriptionKeys())) }),
   };
   return {
     operator: createOperator(resources),

@@ -1,5 +1,7 @@
 /** Lists of rows: their statements, their pages, how rows become views, and which of them an operation is about. */
 import type { Pool } from 'pg';
+import type { Given } from '../api/given.ts';
+import { given } from '../api/given.ts';
 
 /**
  * The WHERE clause of a list. Only the filters that were given become part of the statement, so that PostgreSQL plans
@@ -27,24 +29,6 @@ export interface Page<T> {
 /** @param rows of a statement that asked for one more than `limit`. */
 export function pageOf<Row, T>(rows: readonly Row[], limit: number, itemOf: (row: Row) => T): Page<T> {
   return { items: rows.slice(0, limit).map(itemOf), hasMore: rows.length > limit };
-}
-
-/** A row as a view: fields of columns that are null are absent. */
-export type WithoutNulls<Row> = {
-  [
-    Name in keyof Row as null extends Row[Name] ? never : undefined extends Row[Name] ? never : Name
-  ]: Row[Name];
-} & {
-  [
-    Name in keyof Row as null extends Row[Name] ? Name : undefined extends Row[Name] ? Name : never
-  ]?: NonNullable<Row[Name]>;
-};
-
-/** @returns the fields that have a value. */
-export function withoutNulls<Row extends object>(row: Row): WithoutNulls<Row> {
-  return Object.fromEntries(
-    Object.entries(row).filter(([, value]) => value !== null && value !== undefined),
-  ) as WithoutNulls<Row>;
 }
 
 /** A list of a table, as data. */
@@ -89,11 +73,11 @@ export function statementOf<Filter extends object>(
 }
 
 /** Reads the first page of a list. @param itemOf makes a view of a row; default: the row without nulls. */
-export async function listOf<Row extends object, Filter extends object, Item = WithoutNulls<Row>>(
+export async function listOf<Row extends object, Filter extends object, Item = Given<Row>>(
   db: Pick<Pool, 'query'>,
   listing: Listing<Filter>,
   filter: Filter & { limit?: number },
-  itemOf: (row: Row) => Item = withoutNulls as unknown as (row: Row) => Item,
+  itemOf: (row: Row) => Item = given as unknown as (row: Row) => Item,
 ): Promise<Page<Item>> {
   const { rows } = await db.query<Row>(statementOf(listing, filter));
   return pageOf(rows, filter.limit ?? DEFAULT_LIMIT, itemOf);
@@ -133,7 +117,7 @@ export interface Grouped {
   from: string;
   /** When each item came to be; of `from`. */
   at: string;
-  given: Conditions;
+  conditions: Conditions;
   /** Columns of `from` by the names of a group's fields. */
   groups: Readonly<Record<string, string>>;
   /** The name of their number. */
@@ -144,22 +128,22 @@ export interface Grouped {
 
 /** @returns the statement that writes down what is chosen. Columns of the same name in `from` must be one. */
 export function chosenBy(
-  { columns, from, at, given }: Grouped,
+  { columns, from, at, conditions }: Grouped,
   operationId: string,
   limit: number,
 ): { text: string; values: unknown[] } {
   const names = columns.join(', ');
-  const next = given.values.length + 1;
+  const next = conditions.values.length + 1;
   return {
     text: `
   INSERT INTO notification.operation_items (operation_id, position, ${names})
   SELECT $${next}, row_number() OVER (ORDER BY at, ${names}), ${names}
     FROM (SELECT ${names}, ${at} AS at
             FROM ${from}
-           ${given.where}
+           ${conditions.where}
            ORDER BY at, ${names}
            LIMIT $${next + 1}) AS chosen`,
-    values: [...given.values, operationId, Math.min(limit, MAX_ITEMS)],
+    values: [...conditions.values, operationId, Math.min(limit, MAX_ITEMS)],
   };
 }
 
@@ -172,17 +156,17 @@ export interface Span {
 /** How many items match, by what they have in common. */
 export async function groupsOf<Group extends Span>(
   db: Pool,
-  { from, at, given, groups, counted, more = '' }: Grouped,
+  { from, at, conditions, groups, counted, more = '' }: Grouped,
 ): Promise<Group[]> {
   const fields = Object.entries(groups).map(([name, column]) => `${column} AS ${name}`);
   const positions = fields.map((_, i) => i + 1).join(', ');
   const { rows } = await db.query<Group>(
     `SELECT ${fields.join(', ')}, count(*)::int AS ${counted}, min(${at}) AS oldest, max(${at}) AS newest${more}
        FROM ${from}
-      ${given.where}
+      ${conditions.where}
       GROUP BY ${positions}
       ORDER BY ${counted} DESC, ${positions}`,
-    given.values,
+    conditions.values,
   );
   return rows;
 }

@@ -5,10 +5,17 @@
  * paused, resumed and aborted by its id. Each kind says what matches a filter (lists.ts) and how one is dealt with.
  */
 import { randomBytes } from 'node:crypto';
+import type { Given } from '../api/given.ts';
+import { given } from '../api/given.ts';
 import { explain } from '../api/errors.ts';
 import { ROUTE_EXPIRED } from '../api/intent/outcome.ts';
 import { runTransaction } from '../api/postgres-transaction.ts';
-import type { OperationChange, OperationKind, OperationState } from '../workflows/operation-contract.ts';
+import type {
+  OperationChange,
+  OperationKind,
+  OperationOrder,
+  OperationState,
+} from '../workflows/operation-contract.ts';
 import {
   ABORT_OPERATION_UPDATE,
   OPERATION_STATE_QUERY,
@@ -20,7 +27,7 @@ import {
 import type { Correction } from '../api/intent/mending.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import { byAuthor, noteAction } from './actions.ts';
-import type { Grouped, Listing, Page, WithoutNulls } from './lists.ts';
+import type { Grouped, Listing, Page } from './lists.ts';
 import {
   DEFAULT_REPLAY_RATE,
   MAX_ITEMS,
@@ -29,7 +36,6 @@ import {
   groupsOf,
   listOf,
   rowOf,
-  withoutNulls,
 } from './lists.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
 import type { DeadLetterFilter, ReplayGroup } from './intent/dead-letters.ts';
@@ -43,8 +49,8 @@ import type {
   RefusedGroup,
 } from './intent/intents.ts';
 import { chooseHeld, chooseMalformed, chooseOpen } from './intent/intents.ts';
-import type { WaitOptions } from './temporal.ts';
-import { ANSWER_LIMIT_MS, ask, bounded, query, statusOf, waitUntil } from './temporal.ts';
+import type { FollowOptions } from './temporal.ts';
+import { ANSWER_LIMIT_MS, ask, bounded, follow, query, statusOf } from './temporal.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
 import type { JobGroup, MobileJobFilter } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
@@ -81,7 +87,7 @@ interface OperationRow {
   pausedBy: string | null;
 }
 
-export interface OperationView extends WithoutNulls<Omit<OperationRow, 'outcome' | 'pausedBy'>> {
+export interface OperationView extends Given<Omit<OperationRow, 'outcome' | 'pausedBy'>> {
   /** `ended` with `outcome` done or aborted; `unknown` when no worker answers, or nothing runs. */
   status: OperationState['status'] | 'unknown';
   /** Who paused, resumed or aborted it last. */
@@ -117,51 +123,12 @@ export function operationOperations(resources: OperatorResources) {
     ): Promise<OperationGroup<Kind>[]> => groupsOf(db, OPERATION_KINDS[kind].choose(filter)),
 
     /**
-     * Starts the replay of all dead-lettered routes that match now. One that dies again is not replayed twice.
+     * Starts an operation on all that matches now; what it does says its kind (OPERATION_TASK_QUEUES).
      *
-     * @throws NotFoundError when none matches.
+     * @param correction of `republish`: each entry is corrected in this way.
+     * @throws NotFoundError when nothing matches; OperationFailedError when a field to set does not exist in an intent.
      */
-    replay: (filter: DeadLetterFilter, request: OperationRequest) =>
-      beginOperation('replay', filter, request),
-
-    /**
-     * Starts the cancellation of all notifications that match now: routes that are not published yet are skipped for good.
-     * Those that are not accepted yet never will be; their keys are free. Entries that the reader has not read are left alone.
-     *
-     * @throws NotFoundError when none matches.
-     */
-    cancel: (filter: OpenFilter, request: OperationRequest) => beginOperation('cancel', filter, request),
-
-    /**
-     * Starts publishing the refused entries that match now, each corrected in the same way and appended once. One that the
-     * service would refuse again has nothing to do.
-     *
-     * @throws NotFoundError when none matches; OperationFailedError when a field to set does not exist in an intent.
-     */
-    async republish(
-      filter: MalformedFilter,
-      request: OperationRequest,
-      correction: Correction = {},
-    ): Promise<ChosenOperation> {
-      const unknown = unknownFieldOf(correction);
-      if (unknown !== undefined) throw new OperationFailedError(unknown);
-      return beginOperation('republish', filter, request, correction);
-    },
-
-    /**
-     * Starts releasing the open routes of a channel or of a producer that is not paused any more, those that wait longest first.
-     *
-     * @throws NotFoundError when none is open.
-     */
-    release: (filter: HeldFilter, request: OperationRequest) => beginOperation('release', filter, request),
-
-    /**
-     * Starts sending the mobile pushes again that match and that a replay may help now, with a fresh budget. A device that
-     * has the push gets nothing.
-     *
-     * @throws NotFoundError when none matches.
-     */
-    resend: (filter: MobileJobFilter, request: OperationRequest) => beginOperation('resend', filter, request),
+    begin,
 
     /** Newest first, with what their rows say. */
     async list(filter: { limit?: number } = {}): Promise<Page<OperationView>> {
@@ -213,21 +180,12 @@ export function operationOperations(resources: OperatorResources) {
       }),
 
     /** @returns how it stood in the end, or when the time was up. */
-    async follow(
-      operationId: string,
-      { onProgress, ...wait }: WaitOptions & { onProgress?: (view: OperationView) => void },
-    ): Promise<OperationView> {
-      let view = await show(operationId);
-      await waitUntil(
-        async () => {
-          view = await show(operationId);
-          onProgress?.(view);
-          return view.endedAt;
-        },
-        { everyMs: 500, ...wait },
-      );
-      return view;
-    },
+    follow: (operationId: string, options: FollowOptions<OperationView>): Promise<OperationView> =>
+      follow(
+        () => show(operationId),
+        ({ endedAt }) => endedAt !== undefined,
+        { everyMs: 500, ...options },
+      ),
 
     /** How routes stand that a replay or a cancellation gave an order about. */
     async outcome(operationId: string): Promise<ReplayResult> {
@@ -245,12 +203,14 @@ export function operationOperations(resources: OperatorResources) {
     return byAuthor(resources, { action: `operations ${verb}`, target: operationId, requestedBy }, change);
   }
 
-  async function beginOperation<Kind extends OperationKind>(
+  async function begin<Kind extends OperationKind>(
     kind: Kind,
     filter: OperationFilter<Kind>,
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
-    options?: Correction,
+    correction?: Correction,
   ): Promise<ChosenOperation> {
+    const unknown = correction && unknownFieldOf(correction);
+    if (unknown !== undefined) throw new OperationFailedError(unknown);
     const { command: action, nothing, choose } = OPERATION_KINDS[kind];
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
@@ -262,7 +222,7 @@ export function operationOperations(resources: OperatorResources) {
         ratePerSecond,
         requestedBy,
         reason ?? null,
-        options === undefined ? null : JSON.stringify(options),
+        correction === undefined ? null : JSON.stringify(correction),
       ]);
       const { text, values } = chosenBy(choose(filter), operationId, limit);
       await client.query(text, values);
@@ -286,8 +246,8 @@ export function operationOperations(resources: OperatorResources) {
     return { operationId, total };
   }
 
-  async function startWorkflow(input: Parameters<typeof operationStart>[0]): Promise<void> {
-    const { workflowType, ...options } = operationStart(input);
+  async function startWorkflow(order: OperationOrder): Promise<void> {
+    const { workflowType, ...options } = operationStart(order);
     await bounded(temporal, () =>
       temporal.workflow.start(workflowType, { ...options, workflowIdConflictPolicy: 'USE_EXISTING' }),
     );
@@ -307,9 +267,9 @@ export function operationOperations(resources: OperatorResources) {
     const isHeld = outcome === null && pausedBy !== null && (live?.status ?? 'running') === 'running';
     const changedBy = isHeld ? pausedBy : live?.changedBy;
     return {
-      ...withoutNulls(row),
+      ...given(row),
       status: outcome ?? (isHeld ? 'paused' : (live?.status ?? 'unknown')),
-      ...withoutNulls({ changedBy }),
+      ...given({ changedBy }),
       ...linkField(resources, workflowId),
     };
   }

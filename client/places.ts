@@ -332,7 +332,6 @@ const READ_ENTRIES = `
 export type Cause =
   // Intents.
   | 'published'
-  | 'stream_in_doubt'
   | 'not_on_this_channel'
   | SkipReason
   | 'cancelled_before_acceptance'

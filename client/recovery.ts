@@ -2,6 +2,7 @@
  * Recovery after a store was put back to an earlier state: what would be done, and doing it as a durable workflow. The
  * service notices most losses by itself; this is for those that it was not running for, and for certainty.
  */
+import { given } from '../api/given.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import type { RecoveryInput, RecoveryProgress } from '../workflows/recovery-contract.ts';
 import {
@@ -10,9 +11,8 @@ import {
   RECOVERY_WORKFLOW_ID,
 } from '../workflows/recovery-contract.ts';
 import { OperationFailedError } from './errors.ts';
-import { withoutNulls } from './lists.ts';
-import type { WaitOptions } from './temporal.ts';
-import { bounded, statusOf, waitUntil } from './temporal.ts';
+import type { FollowOptions } from './temporal.ts';
+import { bounded, follow, query, statusOf } from './temporal.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 
@@ -33,6 +33,7 @@ export interface RecoveryPlan {
 export type RecoveryRequest = Omit<RecoveryInput, 'stream'>;
 
 export interface RecoveryRun {
+  /** Undefined while no worker answers. */
   progress: RecoveryProgress | undefined;
   isDone: boolean;
   link?: string;
@@ -40,7 +41,6 @@ export interface RecoveryRun {
 
 export function recoveryOperations(resources: OperatorResources) {
   const { temporal, db, redis, intentsStream } = resources;
-  const handle = () => temporal.workflow.getHandle(RECOVERY_WORKFLOW_ID);
 
   return {
     /** What a recovery would do. Changes nothing. */
@@ -53,7 +53,7 @@ export function recoveryOperations(resources: OperatorResources) {
       };
       type Counts = Omit<RecoveryPlan, 'readAgain'>;
       const { rows: counts } = await db.query<Counts>(COUNT_WORK, [sinceMs, COUNTED_AT_MOST]);
-      return { ...withoutNulls({ readAgain }), ...counts[0]! };
+      return { ...given({ readAgain }), ...counts[0]! };
     },
 
     /** Starts a recovery; when one runs, that one goes on. @returns whether it is new. */
@@ -77,27 +77,21 @@ export function recoveryOperations(resources: OperatorResources) {
      * @returns how it stood in the end, or when the time was up.
      * @throws OperationFailedError when it failed or an operator ended it.
      */
-    async follow({
-      onProgress,
-      ...wait
-    }: WaitOptions & { onProgress?: (progress: RecoveryProgress) => void }): Promise<RecoveryRun> {
-      let progress: RecoveryProgress | undefined;
-      const link = linkField(resources, RECOVERY_WORKFLOW_ID);
-      const done = await waitUntil(async () => {
-        const status = await statusOf(resources, RECOVERY_WORKFLOW_ID);
-        if (status === 'COMPLETED') return (await handle().result()) as RecoveryProgress;
-        if (status !== 'RUNNING')
-          throw new OperationFailedError(`the recovery is ${(status ?? 'unknown').toLowerCase()}`);
-        // No worker answers while no process runs.
-        progress = await bounded(temporal, () =>
-          handle().query<RecoveryProgress>(RECOVERY_PROGRESS_QUERY),
-        ).catch(() => progress);
-        if (progress) onProgress?.(progress);
-        return undefined;
-      }, wait);
-      return { progress: done ?? progress, isDone: done !== undefined, ...link };
-    },
+    follow: (options: FollowOptions<RecoveryRun>): Promise<RecoveryRun> =>
+      follow(look, ({ isDone }) => isDone, options),
   };
+
+  async function look(): Promise<RecoveryRun> {
+    const status = await statusOf(resources, RECOVERY_WORKFLOW_ID);
+    const isDone = status === 'COMPLETED';
+    if (!isDone && status !== 'RUNNING')
+      throw new OperationFailedError(`the recovery is ${(status ?? 'unknown').toLowerCase()}`);
+    // No worker answers while no process runs.
+    const progress = isDone
+      ? ((await temporal.workflow.getHandle(RECOVERY_WORKFLOW_ID).result()) as RecoveryProgress)
+      : await query<RecoveryProgress>(temporal, RECOVERY_WORKFLOW_ID, RECOVERY_PROGRESS_QUERY);
+    return { progress, isDone, ...linkField(resources, RECOVERY_WORKFLOW_ID) };
+  }
 }
 
 const READ_STREAM = 'SELECT passed_id FROM notification.inbound_streams WHERE stream = $1';

@@ -16,8 +16,8 @@ import {
 } from '@temporalio/client';
 import type { Payload } from '@temporalio/common';
 import type { temporal as protos } from '@temporalio/proto';
+import { given } from '../api/given.ts';
 import { OperationFailedError, UnansweredError } from './errors.ts';
-import { withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 
@@ -195,7 +195,7 @@ export async function liveStateOf(
   }
   return {
     ...{ workflowId, runId, status: status.name, startedAt },
-    ...withoutNulls({ closedAt }),
+    ...given({ closedAt }),
     ...(status.name === 'RUNNING' ? { details: await details() } : {}),
     pendingActivities: await Promise.all(
       (raw.pendingActivities ?? []).map((activity) => pendingActivityOf(temporal, activity)),
@@ -210,7 +210,7 @@ export async function pendingActivityOf(
   temporal: Client,
   activity: protos.api.workflow.v1.IPendingActivityInfo,
 ): Promise<PendingActivity> {
-  return withoutNulls({
+  return given({
     id: activity.activityId ?? '',
     type: activity.activityType?.name ?? '',
     attempt: activity.attempt ?? 1,
@@ -275,6 +275,30 @@ export async function waitUntil<T>(
     // Aborting a pause is how a wait ends early, not a failure.
     await sleep(everyMs, undefined, { ...(signal ? { signal } : {}) }).catch(() => undefined);
   }
+}
+
+export interface FollowOptions<View> extends WaitOptions {
+  onProgress?: (view: View) => void;
+}
+
+/**
+ * Follows something to its end.
+ *
+ * @param look returns how it stands; what it throws ends the wait.
+ * @returns how it stood in the end, or when the time was up.
+ */
+export async function follow<View>(
+  look: () => Promise<View>,
+  hasEnded: (view: View) => boolean,
+  { onProgress, ...wait }: FollowOptions<View>,
+): Promise<View> {
+  let view!: View;
+  await waitUntil(async () => {
+    view = await look();
+    onProgress?.(view);
+    return hasEnded(view) || undefined;
+  }, wait);
+  return view;
 }
 
 /**

@@ -2,10 +2,10 @@
  * Everything that is under way, at one glance: what comes in, goes out, waits and died of each kind of work. A reading is
  * repeated every few seconds on tables of any size, so each statement reads a bounded number of rows by an index.
  */
+import { given } from '../api/given.ts';
 import { CHANNELS } from '../api/intent/catalog.ts';
 import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../api/intent/stream.ts';
 import { causeOf } from './errors.ts';
-import { withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 
 /** Rates are means over this time, s. */
@@ -228,7 +228,7 @@ async function readKind(resources: OperatorResources, { kind, reads }: Kind): Pr
   for (const row of found.flatMap((one) => (one.status === 'fulfilled' ? one.value : []))) {
     if ('failure' in row) of.dead.push(row);
     else if ('what' in row) {
-      if ((row.count ?? row.oldestMs) > 0) of.waits.push(withoutNulls(row));
+      if ((row.count ?? row.oldestMs) > 0) of.waits.push(given(row));
     } else {
       if (row.arrived !== null) of.arrivedPerSecond = row.arrived / RATE_WINDOW_S;
       if (row.done !== null) of.donePerSecond = row.done / RATE_WINDOW_S;

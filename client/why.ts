@@ -1,11 +1,12 @@
 /** What a recipient got, and what not and why: over intents, mobile pushes and account callbacks. */
+import { given } from '../api/given.ts';
 import { loadOffset } from '../api/intent/stream.ts';
 import { entryIdAfter } from '../api/stream-ids.ts';
 import { timeOf } from '../api/text.ts';
 import { findCallbackCauses } from './account-callback/places.ts';
 import { causeOf } from './errors.ts';
 import { findIntentCauses } from './intent/why.ts';
-import { DEFAULT_LIMIT, withoutNulls } from './lists.ts';
+import { DEFAULT_LIMIT } from './lists.ts';
 import { findPushCauses } from './mobile-push/jobs.ts';
 import type { Answer, FoundCause, Question } from './places.ts';
 import type { OperatorResources } from './resources.ts';
@@ -48,7 +49,7 @@ export async function why(
   options: WhyOptions = {},
 ): Promise<Why> {
   const { since = new Date(Date.now() - DEFAULT_WHY_MS), limit = DEFAULT_LIMIT, type, retentionMs } = options;
-  const question: Question = { recipient, since, limit: limit + 1, ...withoutNulls({ type }) };
+  const question: Question = { recipient, since, limit: limit + 1, ...given({ type }) };
   const of = async (kind: Answer['kind'], found: Promise<FoundCause[]>) =>
     (await found).map((cause) => answerOf(resources, kind, cause));
   const [doubts, ...recorded] = await Promise.all([
@@ -79,7 +80,7 @@ const answerOf = (
   { workflowId, ...found }: FoundCause,
 ): Answer => ({
   kind,
-  ...withoutNulls(found),
+  ...given(found),
   ...(workflowId === undefined ? {} : linkField(resources, workflowId)),
 });
 

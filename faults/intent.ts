@@ -127,7 +127,8 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   async function replayAll(): Promise<{ notificationId: string; routeId: string }[]> {
     const { operations } = arena.operator;
     try {
-      const { operationId } = await operations.replay(
+      const { operationId } = await operations.begin(
+        'replay',
         {},
         { ratePerSecond: 200, requestedBy: 'faults', reason: 'the servers are back' },
       );

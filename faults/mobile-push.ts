@@ -78,7 +78,7 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
         );
         if (left.length === 0) return;
         const { operationId } = await arena.persist('replaying jobs', () =>
-          arena.operator.operations.resend({}, { ratePerSecond: 50, requestedBy: 'faults' }),
+          arena.operator.operations.begin('resend', {}, { ratePerSecond: 50, requestedBy: 'faults' }),
         );
         await arena.persist('following the replay', () =>
           arena.operator.operations.follow(operationId, { limitMs: FOLLOW_LIMIT_MS }),

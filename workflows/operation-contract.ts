@@ -11,15 +11,18 @@ export const operationWorkflowId = (operationId: string): string => `operation/$
 
 /** Whose processes work each kind off. */
 export const OPERATION_TASK_QUEUES = {
-  /** Dead-lettered routes get a fresh budget. */
+  /** Dead-lettered routes get a fresh budget. One that dies again is not replayed twice. */
   replay: INTENT_TASK_QUEUE,
-  /** Notifications that are under way are cancelled. */
+  /**
+   * Notifications are cancelled: routes that are not published yet are skipped for good. Those that are not accepted yet never
+   * will be; their keys are free. Entries that the reader has not read are left alone.
+   */
   cancel: INTENT_TASK_QUEUE,
-  /** Refused entries are corrected and published again. */
+  /** Refused entries are corrected and appended once. One that the service would refuse again has nothing to do. */
   republish: INTENT_TASK_QUEUE,
-  /** Routes that waited for a channel or a producer go on. */
+  /** Routes that waited for a channel or a producer go on, those that wait longest first. */
   release: INTENT_TASK_QUEUE,
-  /** Mobile pushes are sent again to the devices that they failed for. */
+  /** Mobile pushes are sent again, with a fresh budget. A device that has the push gets nothing. */
   resend: MOBILE_TASK_QUEUE,
 } as const;
 export type OperationKind = keyof typeof OPERATION_TASK_QUEUES;
@@ -36,20 +39,20 @@ export interface OperationChange {
   requestedBy?: string;
 }
 
-export interface OperationInput {
+/** What was asked for, as its row keeps it. */
+export interface OperationOrder {
   operationId: string;
   kind: OperationKind;
   /** Items a second. */
   rate: number;
-  /** Of the run before, when this one continues it. */
-  carried?: OperationState;
-}
-
-/** What was asked for, as its row keeps it. */
-export interface OperationOrder {
   requestedBy: string;
   filter: object;
   reason: string | null | undefined;
+}
+
+export interface OperationInput extends Pick<OperationOrder, 'operationId' | 'kind' | 'rate'> {
+  /** Of the run before, when this one continues it. */
+  carried?: OperationState;
 }
 
 /** What its rows say. */
@@ -69,25 +72,12 @@ export interface OperationState extends OperationCounts {
   changedAtMs?: number;
 }
 
-/**
- * @param carried how far it is, of one that lost its workflow.
- * @returns what starts an operation. One that runs already is to stay as it is.
- */
-export const operationStart = ({
-  operationId,
-  kind,
-  rate,
-  requestedBy,
-  filter,
-  reason,
-  carried,
-}: OperationInput & OperationOrder) => ({
+/** @returns what starts an operation. One that runs already is to stay as it is. */
+export const operationStart = ({ operationId, kind, rate, requestedBy, filter, reason }: OperationOrder) => ({
   workflowType: OPERATION_WORKFLOW,
   workflowId: operationWorkflowId(operationId),
   taskQueue: OPERATION_TASK_QUEUES[kind],
-  args: [{ operationId, kind, rate, ...(carried ? { carried } : {}) } satisfies OperationInput] as [
-    OperationInput,
-  ],
+  args: [{ operationId, kind, rate } satisfies OperationInput] as [OperationInput],
   staticSummary: `${kind} of many, asked for${byWhom(requestedBy)}`,
   staticDetails: detailsOf(
     reason != null && `Reason: ${shortText(reason)}`,

@@ -5,7 +5,7 @@ import { createHttpCaller, isTimeout, networkReasonOf, readText } from '../../ac
 import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { subjectNotFoundSchema, userPath } from '../../api/intent/user-service.ts';
 import { jsonIn } from '../../api/text.ts';
-import { bridgeOperations } from '../../client/intent/bridge.ts';
+import { bridgeOperations } from '../../client/intent/holds.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Config } from '../../config/load.ts';
 import type { Check, Diagnosis } from '../checks.ts';

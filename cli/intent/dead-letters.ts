@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { DeadLetter } from '../../client/intent/dead-letters.ts';
 import type { ChosenOperation, ReplayResult } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
-import { waitUntil } from '../../client/temporal.ts';
+import { follow } from '../../client/temporal.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, withProgress } from '../command.ts';
 import { list, option } from '../definition.ts';
@@ -71,7 +71,6 @@ export function addReplay(command: Command): void {
     ],
     ...{ what: 'route', verb: 'replay' },
     columns: ['routes', 'expired', 'type', 'channel', 'failure', 'oldest', 'newest'],
-    start: ({ operations }, filter, request) => operations.replay(filter, request),
     finish: ({ wait, timeout, json }: ReplayOptions) =>
       wait
         ? async (operator, begun, signal) => {
@@ -91,19 +90,17 @@ async function waitForOutcome(
   limitMs: number,
   signal: AbortSignal,
 ): Promise<ReplayResult> {
-  let outcome!: ReplayResult;
-  await withProgress(total, 'routes settled', (update) =>
-    waitUntil(
-      async () => {
-        outcome = await operator.operations.outcome(operationId);
-        const { open, diedAgain } = outcome;
-        update(total - open, diedAgain > 0 ? `${diedAgain} died again` : '');
-        return open === 0 || undefined;
+  return withProgress(total, 'routes settled', (update) =>
+    follow(
+      () => operator.operations.outcome(operationId),
+      ({ open }) => open === 0,
+      {
+        ...{ limitMs, signal, everyMs: 500 },
+        onProgress: ({ open, diedAgain }) =>
+          update(total - open, diedAgain > 0 ? `${diedAgain} died again` : ''),
       },
-      { limitMs, signal, everyMs: 500 },
     ),
   );
-  return outcome;
 }
 
 function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayResult): string {

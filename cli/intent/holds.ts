@@ -3,14 +3,8 @@ import type { Command } from 'commander';
 import { Argument, InvalidArgumentError } from 'commander';
 import { given } from '../../api/given.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
-import type { BridgeStatus } from '../../client/intent/bridge.ts';
-import type { HeldView } from '../../client/intent/channels.ts';
-import {
-  DEFAULT_RELEASE_RATE,
-  LEAST_WEIGHT,
-  MOST_WEIGHT,
-  USUAL_WEIGHT,
-} from '../../client/intent/channels.ts';
+import type { BridgeStatus, HeldView } from '../../client/intent/holds.ts';
+import { DEFAULT_RELEASE_RATE, LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/holds.ts';
 import { MAX_REPLAY_RATE } from '../../client/lists.ts';
 import { CHANNELS } from '../../workflows/intent/contract.ts';
 import { EXIT } from '../command.ts';

@@ -71,7 +71,6 @@ export function addNotifications(notifications: Command): void {
       "notifications cancel --producer game_master --since 1h --rate 200 --yes --reason 'INC-42'",
     ],
     columns: ['notifications', 'state', 'type', 'producer', 'oldest', 'newest'],
-    start: ({ operations }, filter, request) => operations.cancel(filter, request),
   });
 }
 
@@ -210,8 +209,7 @@ export function addMalformed(malformed: Command): void {
       const fields = await operator.malformed.correct(entryId!, correctionOf(options));
       if (!options.json) printFields(Object.entries(fields));
     },
-    start: ({ operations }, filter, request, options) =>
-      operations.republish(filter, request, correctionOf(options)),
+    correctionOf,
   });
 }
 

@@ -56,7 +56,6 @@ export function addTo(mobile: Command): void {
       'mobile replay --code messaging/authentication-error --since 2h --yes',
     ],
     columns: ['jobs', 'status', 'code', 'oldest', 'newest'],
-    start: ({ operations }, filter, request) => operations.resend(filter, request),
   });
 }
 

@@ -1,4 +1,6 @@
 /** Account callbacks: progress of each shard, failed callbacks, and dead letters (workflows/account-callback/workflow.ts). */
+import type { Given } from '../../api/given.ts';
+import { given } from '../../api/given.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
@@ -10,9 +12,9 @@ import {
 import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor, noteAction } from '../actions.ts';
-import { clockOf, conditionsOf, listOf, spanOf, withoutNulls } from '../lists.ts';
+import { clockOf, conditionsOf, listOf, spanOf } from '../lists.ts';
 import { NotFoundError } from '../errors.ts';
-import type { Listing, Page, WithoutNulls } from '../lists.ts';
+import type { Listing, Page } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { bounded, query } from '../temporal.ts';
@@ -39,7 +41,7 @@ interface ShardRow {
   deadLetters: number;
 }
 
-export interface ShardStatus extends WithoutNulls<ShardRow> {
+export interface ShardStatus extends Given<ShardRow> {
   /** What the workflow says; absent when it did not answer within 3 s. */
   live?: CallbackState;
   link?: string;
@@ -66,7 +68,7 @@ interface FailedRow {
   shard: number;
 }
 
-export type FailedCallbackView = WithoutNulls<Omit<FailedRow, 'shard'>> & { link?: string };
+export type FailedCallbackView = Given<Omit<FailedRow, 'shard'>> & { link?: string };
 
 /** A tracking that did not catch up in time: daily callbacks of its shard wait for it. */
 export interface OverdueView {
@@ -117,7 +119,7 @@ export function callbackOperations(resources: OperatorResources) {
         rows.map(async (row) => {
           const workflowId = accountCallbackWorkflowId(row.shard);
           const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
-          return { ...withoutNulls({ ...row, live }), ...linkField(resources, workflowId) };
+          return { ...given({ ...row, live }), ...linkField(resources, workflowId) };
         }),
       );
     },
@@ -167,8 +169,8 @@ export function callbackOperations(resources: OperatorResources) {
      */
     async release(userIds: readonly string[] | 'overdue', { requestedBy }: Requester = {}): Promise<number> {
       const rows = await runTransaction(db, async (client) => {
-        const given = userIds === 'overdue' ? null : userIds;
-        const found = await client.query<{ shard: number }>(RELEASE, [given]);
+        const users = userIds === 'overdue' ? null : userIds;
+        const found = await client.query<{ shard: number }>(RELEASE, [users]);
         const { length } = found.rows;
         if (length === 0) throw new NotFoundError('daily callbacks wait for no such tracking');
         // Without the users, who may want to be forgotten.
@@ -184,12 +186,12 @@ export function callbackOperations(resources: OperatorResources) {
   async function replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
     const { limit = Infinity } = options;
     const before = { ...filter, startedAt: await clockOf(db) };
-    const given = conditionsOf<typeof before>(REPLAYABLE, before);
+    const conditions = conditionsOf<typeof before>(REPLAYABLE, before);
     const shards = new Set<number>();
     let done = 0;
     while (done < limit) {
       const batch = Math.min(REPLAY_BATCH, limit - done);
-      const { rows } = await db.query<{ shard: number }>(REPLAY(given), [...given.values, batch]);
+      const { rows } = await db.query<{ shard: number }>(REPLAY(conditions), [...conditions.values, batch]);
       for (const { shard } of rows) shards.add(shard);
       done += rows.length;
       if (rows.length < batch) break;
@@ -205,7 +207,7 @@ export function callbackOperations(resources: OperatorResources) {
     filter: CallbackFilter & { limit?: number },
   ): Promise<Page<FailedCallbackView>> {
     return listOf(db, listing, filter, ({ shard, ...row }: FailedRow) => ({
-      ...withoutNulls(row),
+      ...given(row),
       ...linkField(resources, accountCallbackWorkflowId(shard)),
     }));
   }

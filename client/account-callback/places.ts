@@ -2,13 +2,15 @@
  * What account callbacks keep of people: trackings, callbacks, refused inputs, and entries of the stream of inputs. They are
  * shown, explained and forgotten user by user.
  */
+import type { Given } from '../../api/given.ts';
+import { given } from '../../api/given.ts';
 import { DEFAULT_INPUT_STREAM, INPUT_FIELD } from '../../api/account-callback/input.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import { countOf, timeOf } from '../../api/text.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import { NotFoundError } from '../errors.ts';
-import type { Page, WithoutNulls } from '../lists.ts';
-import { DEFAULT_LIMIT, pageOf, withoutNulls } from '../lists.ts';
+import type { Page } from '../lists.ts';
+import { DEFAULT_LIMIT, pageOf } from '../lists.ts';
 import type { FoundCause, Person, Personal, Question } from '../places.ts';
 import { HAS_NAME, hasField, notTaken, streamOf } from '../places.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -22,10 +24,10 @@ export interface AccountFilter {
 }
 
 /** One callback. */
-export type CallbackView = WithoutNulls<CallbackRow>;
+export type CallbackView = Given<CallbackRow>;
 
 /** How far an account is. */
-export type TrackingView = WithoutNulls<TrackingRow> & {
+export type TrackingView = Given<TrackingRow> & {
   /** The shard's workflow in the Web UI. */
   link?: string;
 };
@@ -58,14 +60,14 @@ export async function showAccount(
   return {
     userId,
     ...(tracking ? { tracking: trackingViewOf(resources, tracking) } : {}),
-    callbacks: pageOf(callbacks.rows, limit, withoutNulls),
+    callbacks: pageOf(callbacks.rows, limit, given),
   };
 }
 
 const UNKNOWN = 'that user has no account here: no entry about the user has come, or all were long ago';
 
 const trackingViewOf = (resources: OperatorResources, row: TrackingRow): TrackingView => ({
-  ...withoutNulls(row),
+  ...given(row),
   ...linkField(resources, accountCallbackWorkflowId(row.shard)),
 });
 

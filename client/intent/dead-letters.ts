@@ -130,7 +130,7 @@ export const chooseDead = (filter: DeadLetterFilter): Grouped => ({
   columns: ['notification_id', 'route_id'],
   from: 'notification.routes AS route JOIN notification.records AS record USING (notification_id)',
   at: 'dead_lettered_at',
-  given: conditionsOf(STILL_DEAD, filter),
+  conditions: conditionsOf(STILL_DEAD, filter),
   groups: { type: 'notification_type', channel: 'route.channel', failure: FAILURE },
   counted: 'routes',
   more: ', (count(*) FILTER (WHERE expires_at <= now()))::int AS expired',

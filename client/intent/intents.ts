@@ -2,12 +2,14 @@
  * Intents that have no record: those that wait to be accepted, with what a cancellation and a release reach, and entries that
  * were refused.
  */
+import type { Given } from '../../api/given.ts';
+import { given } from '../../api/given.ts';
 import type { Correction } from '../../api/intent/mending.ts';
 import { mendEntry, unknownFieldOf } from '../../api/intent/mending.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
-import type { Grouped, Listing, Page, Span, WithoutNulls } from '../lists.ts';
-import { conditionsOf, listOf, rowOf, spanOf, withoutNulls } from '../lists.ts';
+import type { Grouped, Listing, Page, Span } from '../lists.ts';
+import { conditionsOf, listOf, rowOf, spanOf } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
@@ -83,7 +85,7 @@ export const chooseOpen = (filter: OpenFilter): Grouped => ({
   columns: ['notification_id'],
   from: OPEN,
   at: 'since',
-  given: conditionsOf(
+  conditions: conditionsOf(
     {
       filters: {
         notificationId: 'notification_id = ?',
@@ -121,7 +123,7 @@ interface MalformedRow {
 }
 
 /** The link leads to the notification's workflow, for those that were refused only after it was started. */
-type MalformedSummary = WithoutNulls<MalformedRow> & { link?: string };
+type MalformedSummary = Given<MalformedRow> & { link?: string };
 
 /** Refused entries of one kind. */
 export interface RefusedGroup extends Span {
@@ -184,7 +186,7 @@ export async function findMalformed(
 }
 
 const summaryOf = (resources: Resources, row: MalformedRow): MalformedSummary => ({
-  ...withoutNulls(row),
+  ...given(row),
   ...(REFUSED_BY_WORKFLOW.includes(row.code)
     ? linkField(resources, notificationWorkflowId(row.entryId))
     : {}),
@@ -207,7 +209,7 @@ export const chooseMalformed = (filter: MalformedFilter): Grouped => ({
   columns: ['notification_id'],
   from: `(SELECT *, stream_entry_id AS notification_id FROM notification.malformed_intents) AS malformed`,
   at: 'recorded_at',
-  given: conditionsOf(MALFORMED, filter),
+  conditions: conditionsOf(MALFORMED, filter),
   groups: { code: 'failure_code', type: 'notification_type', producer: 'producer' },
   counted: 'entries',
 });
@@ -230,7 +232,7 @@ export const chooseHeld = (filter: HeldFilter): Grouped => ({
   columns: ['notification_id', 'route_id'],
   from: 'notification.routes JOIN notification.records USING (notification_id)',
   at: 'next_attempt_at',
-  given: conditionsOf(
+  conditions: conditionsOf(
     {
       filters: { channel: 'channel = ?', producer: 'producer = ?' },
       always: 'next_attempt_at IS NOT NULL',

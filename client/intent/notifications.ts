@@ -1,4 +1,5 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
+import type { Given } from '../../api/given.ts';
 import { given } from '../../api/given.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
@@ -7,8 +8,8 @@ import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/
 import type { Channel } from '../../api/intent/catalog.ts';
 import type { IntentStatus } from '../../workflows/intent/contract.ts';
 import { NotFoundError, causeOf } from '../errors.ts';
-import type { Listing, Page, WithoutNulls } from '../lists.ts';
-import { DEFAULT_LIMIT, listOf, pageOf, spanOf, withoutNulls } from '../lists.ts';
+import type { Listing, Page } from '../lists.ts';
+import { DEFAULT_LIMIT, listOf, pageOf, spanOf } from '../lists.ts';
 import type { LiveState } from '../temporal.ts';
 import { liveStateOf } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -95,7 +96,7 @@ export interface NotificationFilter {
   limit?: number;
 }
 
-export interface RouteView extends WithoutNulls<
+export interface RouteView extends Given<
   Omit<RouteRow, 'lastClassification' | 'lastMessage' | 'lastErrorAt'>
 > {
   routeRef: string;
@@ -103,7 +104,7 @@ export interface RouteView extends WithoutNulls<
   link?: string;
 }
 
-export type ReplayView = WithoutNulls<ReplayRow>;
+export type ReplayView = Given<ReplayRow>;
 
 /**
  * How far an intent has come. `unread`: the reader has not come to its entry. `accepting`: it is read and not decided yet. `accepted`: there is a record. `malformed`: refused, see there. `ended`: it
@@ -144,7 +145,7 @@ export function notificationOperations(resources: OperatorResources) {
       return listOf<NotificationRow, RowFilter, NotificationSummary>(
         db,
         { ...NOTIFICATIONS, always: status === undefined ? 'true' : STATUS_CONDITIONS[status] },
-        withoutNulls({ ...filter, recipients }),
+        given({ ...filter, recipients }),
         ({ totals, ...row }) => ({
           ...row,
           ...totals,
@@ -233,7 +234,7 @@ export function notificationOperations(resources: OperatorResources) {
       routes: page.items,
       hasMoreRoutes: page.hasMore,
       deadLetters: dead.items,
-      replays: replays.rows.map(withoutNulls),
+      replays: replays.rows.map(given),
     };
   }
 
@@ -242,7 +243,7 @@ export function notificationOperations(resources: OperatorResources) {
     const [classification, message] = [lastClassification ?? 'unknown', lastMessage ?? ''];
     const routeRef = routeRefOf(route.routeId);
     return {
-      ...withoutNulls(route),
+      ...given(route),
       routeRef,
       ...(lastErrorAt ? { lastError: { classification, message, at: lastErrorAt } } : {}),
       ...linkField(resources, routeWorkflowId(notificationId, routeRef)),

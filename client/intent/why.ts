@@ -24,24 +24,17 @@ export async function findIntentCauses(
   const named = JSON.stringify([recipient]);
   const ask = async <Row extends object = IntentRow>(text: string, ...values: unknown[]) =>
     (await db.query<Row>(text, values)).rows;
-  const [routes, waiting, refused, cancelled, suspects] = await Promise.all([
+  const [routes, waiting, refused, cancelled] = await Promise.all([
     ask<RouteRow>(FIND_ROUTES, [`user:${recipient}`, `email:${recipient}`], since, type ?? null, limit),
     ask(FIND_WAITING, named, type ?? null, limit),
     ask(FIND_REFUSED, named, since, type ?? null, limit),
     // The row of a cancelled intent has lost its type.
     type === undefined ? ask(FIND_CANCELLED, named, since, limit) : [],
-    ask(FIND_SUSPECTS),
   ]);
   const originals = [...new Set(routes.map(({ notification_id }) => notification_id))];
   const repeats = originals.length === 0 ? [] : await ask(FIND_REPEATS, originals, limit);
-  const isPublished = routes.some(({ status }) => status === 'published');
   return [
     ...routes.map((row) => causeOfRoute(row, isUrgentType(catalog, row.type))),
-    ...(isPublished ? suspects : []).map(({ at, other, reason }): FoundCause => ({
-      cause: 'stream_in_doubt',
-      at,
-      sentence: `${other} may have lost entries (${reason}): what was published to it is checked since ${timeOf(at)}, and handed off again where it is gone`,
-    })),
     ...waiting.map(({ id, at, type, reason }): FoundCause => ({
       ...{ cause: 'waiting_for_acceptance', at, id, type, workflowId: notificationWorkflowId(id) },
       sentence: `${type} has been waiting to be accepted since ${timeOf(at)}: ${reason ?? 'its turn has not come'}`,
@@ -198,7 +191,7 @@ interface IntentRow {
   at: Date;
   type: string | null;
   key: string | null;
-  /** What the sentence names besides: the original, the intent with the same key, the producer, or the stream. */
+  /** What the sentence names besides: the original, the intent with the same key, or the producer. */
   other: string | null;
   reason: string | null;
 }
@@ -276,11 +269,6 @@ const FIND_REPEATS = `
    WHERE status = 'duplicate' AND other = ANY ($1::text[])
    ORDER BY updated_at DESC
    LIMIT $2`;
-
-const FIND_SUSPECTS = `
-  SELECT stream AS other, suspect_since AS at, suspect_reason AS reason
-    FROM notification.outbound_streams
-   WHERE suspect_since IS NOT NULL`;
 
 /** Of tests, which plan them. */
 export const STATEMENTS = { FIND_ROUTES, FIND_WAITING, FIND_REFUSED, FIND_CANCELLED, FIND_REPEATS };

@@ -2,12 +2,14 @@
  * Mobile push jobs: look into them, repeat sends that failed, and forget or explain those of a person. The content of a push is
  * personal: it is read when one job is shown, and kept out of lists.
  */
+import type { Given } from '../../api/given.ts';
+import { given } from '../../api/given.ts';
 import { DEFAULT_MOBILE_STREAM, PAYLOAD_FIELD } from '../../api/mobile-push/job.ts';
 import { countOf, timeOf } from '../../api/text.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
-import type { Grouped, Listing, Page, Span, WithoutNulls } from '../lists.ts';
+import type { Grouped, Listing, Page, Span } from '../lists.ts';
 import { NotFoundError } from '../errors.ts';
-import { conditionsOf, listOf, rowOf, spanOf, statementOf, withoutNulls } from '../lists.ts';
+import { conditionsOf, listOf, rowOf, spanOf, statementOf } from '../lists.ts';
 import type { Cause, FoundCause, Person, Personal, Question } from '../places.ts';
 import { HAS_NAME, hasField, idsOf, notTaken, streamOf } from '../places.ts';
 import type { LiveState } from '../temporal.ts';
@@ -73,7 +75,7 @@ interface JobRow {
   updatedAt: Date;
 }
 
-export interface MobileJobSummary extends WithoutNulls<JobRow> {
+export interface MobileJobSummary extends Given<JobRow> {
   link?: string;
 }
 
@@ -105,7 +107,7 @@ export function mobileOperations(resources: OperatorResources) {
   const { db } = resources;
 
   const summaryOf = (row: JobRow): MobileJobSummary => ({
-    ...withoutNulls(row),
+    ...given(row),
     // Malformed entries have no workflow.
     ...(row.status === 'malformed' ? {} : linkField(resources, mobilePushWorkflowId(row.jobId))),
   });
@@ -122,7 +124,7 @@ export function mobileOperations(resources: OperatorResources) {
       if (!row) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
       const sends = await db.query<MobileSendView>(LIST_SENDS, [jobId]);
       const live = await liveStateOf(resources, mobilePushWorkflowId(jobId)).catch(() => undefined);
-      return { ...summaryOf(row), sends: sends.rows, ...withoutNulls({ live }) };
+      return { ...summaryOf(row), sends: sends.rows, ...given({ live }) };
     },
   };
 }
@@ -155,7 +157,7 @@ export const chooseJobs = (filter: MobileJobFilter): Grouped => ({
   columns: ['job_id'],
   from: JOBS.from,
   at: 'created_at',
-  given: conditionsOf(JOBS, { ...filter, replayable: true }),
+  conditions: conditionsOf(JOBS, { ...filter, replayable: true }),
   groups: { status: 'status', code: 'error_code' },
   counted: 'jobs',
 });

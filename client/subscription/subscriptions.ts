@@ -3,6 +3,8 @@
  * stand and what is wanted. A change writes them, and tells the agent's supervisor; a command that is lost on its way is made
  * up for by the reconciliation.
  */
+import type { Given } from '../../api/given.ts';
+import { given } from '../../api/given.ts';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import { isGateOpen, queueOf } from '../../api/subscription/rows.ts';
 import type { Command, SupervisorState } from '../../workflows/subscription/contract.ts';
@@ -21,8 +23,8 @@ import { countOf } from '../../api/text.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { ask, bounded, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
-import type { Listing, Page, WithoutNulls } from '../lists.ts';
-import { DEFAULT_LIMIT, listOf, withoutNulls } from '../lists.ts';
+import type { Listing, Page } from '../lists.ts';
+import { DEFAULT_LIMIT, listOf } from '../lists.ts';
 import { linkField } from '../resources.ts';
 import type { Person, Personal, Place } from '../places.ts';
 import { idsOf } from '../places.ts';
@@ -55,7 +57,7 @@ interface SubscriptionRow {
   updatedAt: Date;
 }
 
-export interface SubscriptionView extends WithoutNulls<SubscriptionRow> {
+export interface SubscriptionView extends Given<SubscriptionRow> {
   link?: string;
 }
 
@@ -215,7 +217,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       const row = rows[0];
       if (!row) throw new NotFoundError(`there is no agent ${agentId}`);
       return {
-        ...withoutNulls(row),
+        ...given(row),
         agentId,
         ...(live ? { live } : {}),
         ...linkField(resources, workflowId),
@@ -254,7 +256,7 @@ export function subscriptionOperations(resources: OperatorResources) {
   }
 
   function viewOf(row: SubscriptionRow): SubscriptionView {
-    return { ...withoutNulls(row), ...linkField(resources, workflowId) };
+    return { ...given(row), ...linkField(resources, workflowId) };
   }
 }
 

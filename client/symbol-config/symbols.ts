@@ -1,4 +1,6 @@
 /** The symbols of the registry, and how far each target has come (workflows/symbol-config/contract.ts). */
+import type { Given } from '../../api/given.ts';
+import { given } from '../../api/given.ts';
 import type { SymbolMetadata, TargetKind } from '../../api/symbol-config/push.ts';
 import { symbolMetadataSchema } from '../../api/symbol-config/push.ts';
 import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
@@ -11,8 +13,6 @@ import { runTransaction } from '../../api/postgres-transaction.ts';
 import type { Requester } from '../actions.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, checkedBy } from '../errors.ts';
-import type { WithoutNulls } from '../lists.ts';
-import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import type { Asked, WaitOptions } from '../temporal.ts';
@@ -32,7 +32,7 @@ interface SymbolRow extends SymbolMetadata {
   changedBy: string | null;
 }
 
-export type SymbolView = WithoutNulls<SymbolRow>;
+export type SymbolView = Given<SymbolRow>;
 
 interface TargetRow {
   target: string;
@@ -53,7 +53,7 @@ interface TargetRow {
   failingSince: Date | null;
 }
 
-export type TargetView = WithoutNulls<TargetRow>;
+export type TargetView = Given<TargetRow>;
 
 export interface SymbolStatus {
   /** Of the newest snapshot; 0 before the first. */
@@ -87,7 +87,7 @@ export function symbolOperations(resources: OperatorResources) {
     /** All symbols, by name. */
     async list(): Promise<SymbolView[]> {
       const { rows } = await db.query<SymbolRow>(LIST_SYMBOLS);
-      return rows.map(withoutNulls);
+      return rows.map(given);
     },
 
     /**
@@ -122,7 +122,7 @@ export function symbolOperations(resources: OperatorResources) {
     async status(): Promise<SymbolStatus> {
       const [stored, live] = await Promise.all([storedStatus(), liveState()]);
       const link = linkField(resources, SYMBOL_CONFIG_WORKFLOW_ID);
-      return { ...stored, ...withoutNulls({ live }), ...link };
+      return { ...stored, ...given({ live }), ...link };
     },
 
     /**
@@ -183,9 +183,7 @@ export function symbolOperations(resources: OperatorResources) {
   async function storedStatus(): Promise<Pick<SymbolStatus, 'version' | 'targets'>> {
     // Without targets one row, which has the version alone.
     const { rows } = await db.query<{ version: number } & (TargetRow | { target: null })>(LIST_TARGETS);
-    const targets = rows.flatMap(({ version: _, ...row }) =>
-      row.target === null ? [] : [withoutNulls(row)],
-    );
+    const targets = rows.flatMap(({ version: _, ...row }) => (row.target === null ? [] : [given(row)]));
     return { version: rows[0]?.version ?? 0, targets };
   }
 }

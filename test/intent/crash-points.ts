@@ -70,7 +70,11 @@ test(
     const died = await walk.through(
       'doPage',
       async () => {
-        const begun = await operator.operations.replay({ notificationId: dead }, { requestedBy: 'crash' });
+        const begun = await operator.operations.begin(
+          'replay',
+          { notificationId: dead },
+          { requestedBy: 'crash' },
+        );
         operations.push(begun.operationId);
         return async () => (await operator.operations.show(begun.operationId)).endedAt !== undefined;
       },
@@ -251,7 +255,8 @@ test(
     // A later attempt finds the routes closed.
     await slot.redis.del(GATEWAY);
     for (const id of ids) {
-      const again = operator.operations.replay(
+      const again = operator.operations.begin(
+        'replay',
         { notificationId: id, routeId: PUSH },
         { requestedBy: 'crash' },
       );

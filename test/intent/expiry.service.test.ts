@@ -100,7 +100,7 @@ test('I78 I25 a replay does not send what is late, and says so', async () => {
 
   const filter = { type: 'game.turn.ready' };
   expect(await operator.operations.preview('replay', filter)).toMatchObject([{ routes: 2, expired: 1 }]);
-  const { operationId } = await operator.operations.replay(filter, { requestedBy: 'test' });
+  const { operationId } = await operator.operations.begin('replay', filter, { requestedBy: 'test' });
   const { view, outcome } = await eventually('the operation to be over', async () => {
     const now = await operator.operations.show(operationId);
     const found = await operator.operations.outcome(operationId);

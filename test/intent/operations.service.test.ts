@@ -68,13 +68,13 @@ const routesSettled = (operationId: string) =>
 
 /** Replays the dead routes of a notification, one a second. */
 async function replaySlowly(notificationId: string): Promise<string> {
-  const { operationId } = await operator.operations.replay({ notificationId }, { ...BY, ratePerSecond: 1 });
+  const { operationId } = await operator.operations.begin(
+    'replay',
+    { notificationId },
+    { ...BY, ratePerSecond: 1 },
+  );
   return operationId;
 }
-
-/** Without the doubt about a stream that a test before has deleted. */
-const answersAbout = async (userId: string) =>
-  (await operator.why(userId)).answers.filter(({ cause }) => cause !== 'stream_in_doubt');
 
 const replaysOf = async (id: string): Promise<number[]> => {
   const { rows } = await slot.db.query<{ replays: number }>(
@@ -87,7 +87,8 @@ const replaysOf = async (id: string): Promise<number[]> => {
 test('U2 a replay of many goes on without the process that asked for it, and what came later is not touched', async () => {
   const id = await deadPushes('chosen', 3);
   await holdItems(1);
-  const { operationId, total } = await operator.operations.replay(
+  const { operationId, total } = await operator.operations.begin(
+    'replay',
     { notificationId: id },
     { ...BY, reason: 'INC-7', ratePerSecond: 1 },
   );
@@ -143,7 +144,8 @@ test('U2 an operation that was terminated stays so until it is resumed, replays 
   await routesSettled(operationId);
   expect(await replaysOf(id)).toEqual([1, 1, 1]);
 
-  const other = await operator.operations.replay(
+  const other = await operator.operations.begin(
+    'replay',
     { notificationId: await deadPushes('aborted', 3) },
     { ...BY, ratePerSecond: 1, limit: 2 },
   );
@@ -216,13 +218,16 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
     { type: 'game.turn.ready', producer: 'game_master', notifications: 2 },
   ]);
   expect(await operator.operations.preview('cancel', { type: 'game.finished' })).toEqual([]);
-  const { operationId, total } = await operator.operations.cancel(filter, { ...BY, ratePerSecond: 100 });
+  const { operationId, total } = await operator.operations.begin('cancel', filter, {
+    ...BY,
+    ratePerSecond: 100,
+  });
   expect(total).toBe(2);
   expect(await ended(operationId)).toMatchObject({ kind: 'cancel', done: 2, ordered: 2 });
   await eventually('skipped routes', async () => (await operator.operations.outcome(operationId)).open === 0);
   expect((await operator.notifications.show(accepted)).totals).toMatchObject({ skipped: 1, published: 1 });
   await eventually('nothing that waits', async () => (await operator.intents.waiting()).items.length === 0);
-  expect((await answersAbout('user-2'))[0]).toMatchObject({
+  expect((await operator.why('user-2')).answers[0]).toMatchObject({
     cause: 'cancelled_before_acceptance',
     id: waiting,
   });
@@ -258,7 +263,7 @@ test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient ge
   expect(await operator.operations.preview('cancel', { ...filter, until: since })).toEqual([]);
   expect(await operator.operations.preview('cancel', { ...filter, type: 'game.finished' })).toEqual([]);
 
-  const { operationId, total } = await operator.operations.cancel(filter, { ...BY, limit: 10 });
+  const { operationId, total } = await operator.operations.begin('cancel', filter, { ...BY, limit: 10 });
   expect(total).toBe(3);
   const later = await publishTurn(slot.redis, 'open-71', ['user-71']);
   expect(await ended(operationId)).toMatchObject({ status: 'done', done: 3, ordered: 3 });
@@ -276,9 +281,11 @@ test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient ge
   expect(known.rows).toEqual([]);
   const begun = ids.map((id) => slot.client.workflow.getHandle(notificationWorkflowId(id)).describe());
   expect((await Promise.allSettled(begun)).filter(({ status }) => status === 'fulfilled')).toEqual([]);
-  expect(await answersAbout('user-72')).toMatchObject([{ cause: 'cancelled_before_acceptance', id: ids[1] }]);
+  expect((await operator.why('user-72')).answers).toMatchObject([
+    { cause: 'cancelled_before_acceptance', id: ids[1] },
+  ]);
   expect(await operator.operations.preview('cancel', filter)).toEqual([]);
-  await expect(operator.operations.cancel(filter, BY)).rejects.toThrow('has not begun');
+  await expect(operator.operations.begin('cancel', filter, BY)).rejects.toThrow('has not begun');
 });
 
 /** As a step leaves it that died before it could say what it did, in an operation that has ended meanwhile. */
@@ -311,11 +318,11 @@ test('U2 U5 refused entries are corrected and published once each, by filter, al
   expect(await operator.operations.preview('republish', filter)).toMatchObject([
     { code: 'invalid_envelope', type: 'game.turn.ready', producer: 'lobby', entries: 3 },
   ]);
-  await expect(operator.operations.republish(filter, BY, { set: { recipients: 'user-1' } })).rejects.toThrow(
-    'recipients is no field of an intent',
-  );
+  await expect(
+    operator.operations.begin('republish', filter, BY, { set: { recipients: 'user-1' } }),
+  ).rejects.toThrow('recipients is no field of an intent');
   const correction = { set: { producer: 'game_master' } };
-  const { operationId, total } = await operator.operations.republish(filter, BY, correction);
+  const { operationId, total } = await operator.operations.begin('republish', filter, BY, correction);
   expect(total).toBe(3);
   await refuse({ idempotency_key: 'came-later' });
   const expected = { status: 'done', done: 3, ordered: 2, requestedBy: 'nina', options: correction };
@@ -332,7 +339,7 @@ test('U2 U5 refused entries are corrected and published once each, by filter, al
     'corrected-1',
     'corrected-2',
   ]);
-  await expect(operator.operations.republish({ producer: 'nobody' }, BY)).rejects.toThrow(
+  await expect(operator.operations.begin('republish', { producer: 'nobody' }, BY)).rejects.toThrow(
     'no refused entry matches',
   );
 });
@@ -347,7 +354,11 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
     'an open route',
     async () => (await operator.notifications.show(open)).totals['pending'] === 2,
   );
-  const cancellation = await operator.operations.cancel({ notificationId: open }, { ...BY, reason: 'INC-3' });
+  const cancellation = await operator.operations.begin(
+    'cancel',
+    { notificationId: open },
+    { ...BY, reason: 'INC-3' },
+  );
   await ended(cancellation.operationId);
   await operator.producers.resume('game_master', { requestedBy: 'bert' });
 
@@ -357,7 +368,8 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
   await replayRoute(slot, dead, 'push:user:user-1', { ...BY, reason: 'INC-4' });
   await eventually('the replay of one', async () => (await replaysOf(dead)).length === 1);
   await holdItems(1);
-  const { operationId } = await operator.operations.replay(
+  const { operationId } = await operator.operations.begin(
+    'replay',
     { notificationId: dead },
     { ...BY, reason: 'INC-5' },
   );

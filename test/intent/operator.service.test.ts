@@ -136,7 +136,7 @@ describe('a refused intent that is corrected', () => {
   /** @returns the id of the entry that the operation has published. */
   async function republish(entryId: string, correction: Correction = {}): Promise<string> {
     const request = { requestedBy: 'test' };
-    const { operationId } = await operator.operations.republish({ entryId }, request, correction);
+    const { operationId } = await operator.operations.begin('republish', { entryId }, request, correction);
     expect(await operator.operations.follow(operationId, { limitMs: 20_000 })).toMatchObject({ ordered: 1 });
     return (await slot.redis.get(republishedKey(operationId, entryId)))!;
   }
@@ -220,7 +220,7 @@ describe('dead letters and replay', () => {
     await healPush();
     const routeRef = routeRefOf(routeId);
     expect(routeRef).not.toBe(routeId);
-    await operator.operations.replay({ notificationId, routeId: routeRef }, { requestedBy: 'test' });
+    await operator.operations.begin('replay', { notificationId, routeId: routeRef }, { requestedBy: 'test' });
     await eventually('the push', async () => (await statusOf(notificationId, routeId)) === 'published');
   });
 
@@ -243,7 +243,7 @@ describe('dead letters and replay', () => {
     await healPush();
     const route = { notificationId: id, routeId: PUSH };
     const request = { requestedBy: 'test', reason: 'healed' };
-    await operator.operations.replay(route, request);
+    await operator.operations.begin('replay', route, request);
     const history = async () => (await operator.notifications.show(id)).deadLetters;
     await eventually('the push', async () => (await history())[0]!.status === 'published');
     expect((await operator.deadLetters.list({ notificationId: id })).items).toEqual([]);
@@ -253,7 +253,7 @@ describe('dead letters and replay', () => {
     expect((await operator.notifications.show(id)).replays).toEqual([
       expect.objectContaining({ routeId: PUSH, generation: 1, requestedBy: 'test', reason: 'healed' }),
     ]);
-    await expect(operator.operations.replay(route, request)).rejects.toThrow(NotFoundError);
+    await expect(operator.operations.begin('replay', route, request)).rejects.toThrow(NotFoundError);
   });
 });
 

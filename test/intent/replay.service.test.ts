@@ -171,14 +171,16 @@ describe('newcomer-2 the list of dead letters in the Web UI', () => {
     ]);
     await untilListed([ids['command']!, ids['filter']!, ids['reset']!, ids['none']!]);
 
-    await operatorOf(slot).operations.replay(
+    await operatorOf(slot).operations.begin(
+      'replay',
       { notificationId: ids['command']!, routeId: PUSH },
       { requestedBy: 'test' },
     );
     await routeInStatus(ids['command']!, 'published');
     await untilListed([ids['filter']!, ids['reset']!, ids['none']!]);
 
-    await operatorOf(slot).operations.replay(
+    await operatorOf(slot).operations.begin(
+      'replay',
       { notificationId: ids['filter']!, failure: FAILURE },
       { requestedBy: 'test', reason: 'INC-42: the gateway was away' },
     );

@@ -119,7 +119,7 @@ export async function publishDead(slot: Slot, idempotencyKey: string, userIds = 
 
 /** Cancels one notification. @returns how its routes stand once the operation has ended. */
 export async function cancelOne({ operations }: Operator, notificationId: string, requestedBy = 'test') {
-  const { operationId } = await operations.cancel({ notificationId }, { requestedBy });
+  const { operationId } = await operations.begin('cancel', { notificationId }, { requestedBy });
   await operations.follow(operationId, { limitMs: 60_000 });
   return operations.outcome(operationId);
 }

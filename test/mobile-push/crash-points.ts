@@ -87,7 +87,8 @@ test(
     const died = await walk.through(
       'doPage',
       async () => {
-        const { operationId } = await operator.operations.resend(
+        const { operationId } = await operator.operations.begin(
+          'resend',
           { userId: failed },
           { requestedBy: 'crash' },
         );

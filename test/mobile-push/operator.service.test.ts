@@ -158,7 +158,7 @@ test('U2 M8 many jobs are sent again by an operation, each once, also when a ste
     return ended;
   };
   const request = { requestedBy: 'nina', reason: 'INC-9' };
-  const { operationId, total } = await operator.operations.resend({ userId }, request);
+  const { operationId, total } = await operator.operations.begin('resend', { userId }, request);
   expect(total).toBe(2);
   const expected = { kind: 'resend', status: 'done', done: 2, ordered: 2, ...request };
   expect(await resent(operationId)).toMatchObject(expected);

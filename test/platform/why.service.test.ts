@@ -13,7 +13,7 @@ const operator = operatorOfTests(slot, 'http://ui.test');
 beforeAll(() => plantCauses(slot.db, 2));
 
 /** What is said of rows that other tests plant, or of no row. */
-type Elsewhere = 'forgotten' | 'never_seen' | 'stream_in_doubt';
+type Elsewhere = 'forgotten' | 'never_seen';
 
 const SENTENCES: Record<Exclude<Cause, Elsewhere>, RegExp> = {
   published: /^the e-mail of game\.turn\.ready was published at \S+Z as entry 1-1, by attempt 1$/,
@@ -127,15 +127,6 @@ test('U1 why says that nothing was seen, or that it is forgotten', async () => {
   const since = new Date(Date.now() - 40 * DAY_MS);
   const { answers } = await operator.why(plantedUser('published', 1), { since, retentionMs: 30 * DAY_MS });
   expect(answers.map(({ cause }) => cause)).toEqual(['published', 'forgotten']);
-});
-
-test('U1 why says that the stream of what was published is in doubt', async () => {
-  await slot.db.query(
-    "INSERT INTO notification.outbound_streams VALUES ('mail', 'r', '1-1', 1, '0-0', now(), now(), 'restarted')",
-  );
-  const { answers } = await operator.why(plantedUser('published', 1));
-  expect(answers.map(({ cause }) => cause)).toEqual(['stream_in_doubt', 'published']);
-  await slot.db.query('DELETE FROM notification.outbound_streams');
 });
 
 test('U1 why is asked of a type, of an administrator, and within a limit', async () => {
