@@ -9,8 +9,9 @@ import type { Config } from '../config/load.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';
 import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { CONSUMER_GROUP } from '../api/stream-ids.ts';
+import type { Top, TopOfKind } from '../client/top.ts';
 import { callerCredentials } from '../config/caller.ts';
-import { USER_SERVICE, adminEmailsVariable } from '../config/intent.ts';
+import { USER_SERVICE } from '../config/intent.ts';
 import { needsOf } from '../config/load.ts';
 import type { Place } from '../config/wire.ts';
 import { openWires, wireProblems } from '../config/wire.ts';
@@ -38,14 +39,7 @@ import { mobileChecks } from './mobile-push/jobs.ts';
 import { countOf, durationOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, withSession } from './session.ts';
-import {
-  TRIAL_LIMIT_MS,
-  readRouter,
-  routerChecks,
-  routerTrial,
-  subscriptionChecks,
-} from './subscription/check.ts';
-import { symbolChecks } from './symbol-config/symbols.ts';
+import { TRIAL_LIMIT_MS, readRouter, routerChecks, routerTrial } from './subscription/check.ts';
 
 /** Shorter than a check may take: what does not answer is said with its address. */
 const REACH_LIMIT_MS = 4_000;
@@ -109,7 +103,6 @@ function groupsOf(session: Session): CheckGroup[] {
   return [
     [
       ['configuration', () => ok('all variables are valid')],
-      ['administrators', () => administrators(config)],
       ['connections', () => diagnoseWires(config)],
       ...certificateExpiries(config.files).map((expiry): Check => [
         `certificate: ${expiry.variable}`,
@@ -125,6 +118,7 @@ function groupsOf(session: Session): CheckGroup[] {
       ...postgresChecks(db, () => reach('postgres'), config),
       ...needChecks(databaseNeeds(session)),
       ...intentRowChecks(resources),
+      ...workChecks(session),
     ],
     [
       ...temporalChecks(resources, () => reach('temporal'), taskQueues),
@@ -135,12 +129,10 @@ function groupsOf(session: Session): CheckGroup[] {
       'mobile-push',
       mobileChecks(db, { redis, stream: DEFAULT_MOBILE_STREAM, group: CONSUMER_GROUP }),
     ),
-    ...ofRole('symbol-config', symbolChecks(resources)),
     ...ofRole(
       'account-callback',
       callbackChecks(db, { redis, stream: DEFAULT_INPUT_STREAM, group: CONSUMER_GROUP }),
     ),
-    ...ofRole('subscription', subscriptionChecks(db)),
     [
       [
         'User Service',
@@ -174,16 +166,38 @@ async function openConnection({ url }: Place): Promise<void> {
   }
 }
 
-function administrators({ adminEmails }: Config): Diagnosis {
-  const empty = [...adminEmails].flatMap(([type, emails]) =>
-    emails.length === 0 ? [adminEmailsVariable(type)] : [],
+/** Every kind of work takes up what is due within minutes, ms. */
+const LATE_MS = 15 * 60_000;
+
+/** What to do about work that is late. What died is no check: `top` counts it, and an operator decides about it. */
+const REMEDIES: Record<TopOfKind['kind'], string> = {
+  intent:
+    'are workers running? Of a channel or producer that is draining they are released now; where a resume broke off, resume again; see bridge status, intents waiting',
+  'mobile-push': 'see mobile list --status pending; mobile list --replayable, and mobile replay',
+  'symbol-config':
+    'see symbols status --behind; they are pushed to again until they acknowledge; take those that are gone out of the file of targets',
+  'account-callback': 'see callbacks status, and the workflow account-callback/<shard> in the Web UI',
+  subscription: 'see subscriptions status, and doctor --router',
+};
+
+/** Whether the work of each role is on time, by what `top` counts. */
+function workChecks({ operator, config }: Session): Check[] {
+  let looked: Promise<Top> | undefined;
+  return config.roles.map((role): Check => [
+    `work: ${role}`,
+    async () => {
+      const { kinds } = await (looked ??= operator.top());
+      return diagnosisOfWork(kinds.find(({ kind }) => kind === role)!);
+    },
+  ]);
+}
+
+function diagnosisOfWork({ kind, waits, unknown }: TopOfKind): Diagnosis {
+  const late = waits.flatMap(({ what, count = 'some', oldestMs }) =>
+    oldestMs > LATE_MS ? [`${what}: ${count}, the oldest for ${durationOf(oldestMs)}`] : [],
   );
-  if (empty.length === 0) return ok(`all ${adminEmails.size} types have one`);
-  const more = empty.length > 1 ? `, and those of ${countOf(empty.length - 1, 'other type')},` : '';
-  return warn(
-    `${empty.length} of ${adminEmails.size} types have none here; where the service has none, their e-mail is skipped`,
-    `set ${empty[0]}${more} as for the service, to have it checked`,
-  );
+  const wrong = [...late, ...unknown.map((cause) => `cannot be counted: ${cause}`)];
+  return warnIf(wrong.length > 0, wrong.join('; ') || 'nothing waits for long', REMEDIES[kind]);
 }
 
 function printFindings(findings: Finding[]): void {

@@ -97,6 +97,11 @@ const KINDS: readonly Kind[] = [
         ),
       ),
       waiting('not accepted yet', 'read_at', undecided(READ_AT_MOST)),
+      waiting(
+        'events for producers',
+        'written_at',
+        'notification.outcomes WHERE relayed_at IS NULL ORDER BY outcome_id',
+      ),
       dead(
         "coalesce(last_error_classification, 'unknown')",
         `notification.routes WHERE status = 'dead_letter'
@@ -196,6 +201,7 @@ const KINDS: readonly Kind[] = [
             ORDER BY action_ts`,
       ),
       waiting('tokens to be deleted', 'created_at', 'subscriptions.ntf_tokens_to_delete ORDER BY created_at'),
+      waiting('events', 'created_at', 'subscriptions.events WHERE relayed_at IS NULL ORDER BY event_id'),
       // The reason for which a worker gave up is in its history alone.
       ...(
         [

@@ -10,8 +10,7 @@ import type { CallbackFilter, ShardStatus } from '../../client/account-callback/
 import { listOverdue } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
-import { consumerGroup, ok, rowCheck, warn, warnIf } from '../checks.ts';
-import { BEHIND_MS } from '../../workflows/account-callback/contract.ts';
+import { consumerGroup, ok, warn } from '../checks.ts';
 import type { BulkOptions } from '../operations.ts';
 import { bulkOptions, endBeforeBulk } from '../operations.ts';
 import type { ExitCode } from '../command.ts';
@@ -19,16 +18,7 @@ import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
 import { define, filterOf, form, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { limitOption, requestedByOption, spanOptions } from '../options.ts';
-import {
-  countOf,
-  durationOf,
-  printHeading,
-  printItems,
-  printJson,
-  printLine,
-  printView,
-  report,
-} from '../output.ts';
+import { countOf, printHeading, printItems, printJson, printLine, printView, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
@@ -217,47 +207,14 @@ function addTrackings(callbacks: Command): void {
   });
 }
 
-/** At most so many shards or trackings are named. */
+/** At most so many trackings are named. */
 const NAMED = 5;
-/** An hourly callback is tried minutes after its entry came; a longer wait says that a shard stands still, ms. */
-const LATE_MS = 900_000;
 
-/** What can be wrong with account callbacks: the consumer group, shards, trackings, and callbacks that were given up. */
+/** What can be wrong with account callbacks: the consumer group, and trackings that others wait for. */
 export const callbackChecks = (db: Pool, group: ConsumerGroup): CheckGroup => [
   ['callbacks: consumer group', () => consumerGroup(group, 'account-callback')],
-  rowCheck(db, 'callbacks: shards', READ_SHARDS, diagnosisOfShards),
   ['callbacks: trackings', () => diagnoseTrackings(db)],
-  rowCheck(db, 'callbacks: dead letters', COUNT_DEAD, ([{ dead }]: [{ dead: number }]) =>
-    warnIf(
-      dead > 0,
-      `${countOf(dead, 'callback')} given up`,
-      'see callbacks failed --dead, and callbacks replay',
-    ),
-  ),
 ];
-
-interface ShardRow {
-  shard: number;
-  behindMs: number;
-}
-
-/** One look into the index for each shard, however many callbacks it has. */
-const READ_SHARDS = `
-  SELECT shard.number AS shard, ${BEHIND_MS} AS "behindMs"
-    FROM notification.callback_settings CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)`;
-
-const COUNT_DEAD =
-  'SELECT count(*)::int AS dead FROM notification.failed_callbacks WHERE next_attempt_at IS NULL';
-
-function diagnosisOfShards(shards: ShardRow[]): Diagnosis {
-  const late = shards.filter(({ behindMs }) => behindMs > LATE_MS);
-  if (late.length === 0) return ok(`${countOf(shards.length, 'shard')}, no hourly callback waits for long`);
-  const named = late.map(({ shard, behindMs }) => `${shard}: ${durationOf(behindMs)}`);
-  return warn(
-    `${late.length} of ${countOf(shards.length, 'shard')} behind, ${named.slice(0, NAMED).join(', ')}`,
-    'see callbacks status, and the workflow account-callback/<shard> in the Web UI',
-  );
-}
 
 /** Names trackings that did not catch up in time: daily callbacks of their shards wait for them. */
 async function diagnoseTrackings(db: Pool): Promise<Diagnosis> {

@@ -1,8 +1,7 @@
-/** What can be wrong with intents: their reader, the three streams, the User Service, and routes that wait or died. */
+/** What can be wrong with intents: their reader, the three streams, what is held or lost, and the User Service. */
 import type { Redis } from 'ioredis';
 import type { CallerCredentials } from '../../activities/http/caller.ts';
 import { createHttpCaller, isTimeout, networkReasonOf, readText } from '../../activities/http/caller.ts';
-import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import { subjectNotFoundSchema, userPath } from '../../api/intent/user-service.ts';
 import { jsonIn } from '../../api/text.ts';
 import { bridgeOperations } from '../../client/intent/holds.ts';
@@ -10,28 +9,9 @@ import type { OperatorResources } from '../../client/resources.ts';
 import type { Config } from '../../config/load.ts';
 import type { Check, Diagnosis } from '../checks.ts';
 import { error, findIdsAhead, ok, rowCheck, warn, warnIf } from '../checks.ts';
-import { countOf, durationOf } from '../output.ts';
-
-/** An entry that waits longer says that no process reads, ms. */
-const LATE_MS = 60_000;
+import { durationOf } from '../output.ts';
 
 export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
-  rowCheck(db, 'overdue routes', OVERDUE, ([{ overdue, paused, oldest }]: [OverdueRow]) => {
-    const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel or producer` : '';
-    if (overdue === 0) return ok(`none${waiting}`);
-    return warn(
-      `${countOf(overdue, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
-      'they should have been tried: are workers running? Of a channel or producer that is draining they are released now; where a resume broke off, resume again',
-    );
-  }),
-  rowCheck(db, 'dead letters', DEAD_LETTERS, ([{ routes }]: [{ routes: number }]) =>
-    routes === 0
-      ? ok('none in the last 24 hours')
-      : warn(
-          `${countOf(routes, 'route')} died in the last 24 hours`,
-          'see dead-letters list --since 24h, or Dead letters of galaxy-notify views, then replay',
-        ),
-  ),
   rowCheck(db, 'channels', PAUSED, (rows: SinceRow[]) =>
     rows.length === 0
       ? ok('all open, and no producer is paused')
@@ -45,22 +25,7 @@ export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
           'what is gone is appended again by itself; for routes the pending activity of outbound-repair/<stream> says what it waits for',
         ),
   ),
-  // This process cannot know whether other processes tell outcomes: rows say it.
-  rowCheck(db, 'outcomes', WAITING_OUTCOMES, ([{ ageMs }]: [{ ageMs: number | null }]) =>
-    ageMs === null || ageMs < LATE_MS
-      ? ok('none waits to be relayed')
-      : warn(
-          `the oldest event for producers has waited for ${durationOf(ageMs)}`,
-          'Redis does not take it, a loss is being repaired, or no process runs with NOTIFICATION_OUTCOMES: see its log',
-        ),
-  ),
 ];
-
-interface OverdueRow {
-  overdue: number;
-  paused: number;
-  oldest: Date | null;
-}
 
 interface SinceRow {
   name: string;
@@ -73,10 +38,12 @@ const namesOf = (rows: SinceRow[]): string =>
     .map(({ name, since, reason }) => `${name} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`)
     .join('; ');
 
+const OUTBOUND_FAILS = 'every hand-off fails, and routes die';
+
 export const intentStreamChecks = ({ redis }: OperatorResources, values: Config['values']): Check[] => [
   ['intents stream', () => intents(redis, values.NOTIFICATION_INTENTS_STREAM)],
-  ['gateway stream', () => outbound(redis, values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM)],
-  ['mail stream', () => outbound(redis, values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM)],
+  ['gateway stream', () => streamAt(redis, values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM, OUTBOUND_FAILS)],
+  ['mail stream', () => streamAt(redis, values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM, OUTBOUND_FAILS)],
 ];
 
 export async function diagnoseReader(resources: OperatorResources): Promise<Diagnosis> {
@@ -100,55 +67,24 @@ export async function diagnoseReader(resources: OperatorResources): Promise<Diag
   );
 }
 
-/** What Redis lost is a finding of the reader. */
-async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
-  const [type, offset] = await Promise.all([redis.type(stream), loadOffset(redis, stream)]);
-  if (type === 'none') return ok(`${stream} does not exist`);
-  if (type !== 'stream')
-    return error(`${stream} holds a ${type}`, 'rename that key: the reader needs a stream');
-  const ahead = await findIdsAhead(redis, stream);
-  if (ahead !== undefined) return ahead;
-  const ageMs = await oldestUnprocessedAgeMs(redis, stream, offset, Date.now());
-  const detail =
-    ageMs === 0 ? `all read, offset ${offset}` : `behind by ${durationOf(ageMs)}, offset ${offset}`;
-  return warnIf(ageMs > LATE_MS, detail, 'no process reads, or not fast enough: see bridge status');
-}
-
-async function outbound(redis: Redis, stream: string): Promise<Diagnosis> {
+/** @param fails what does while the key holds something else. */
+async function streamAt(redis: Redis, stream: string, fails: string): Promise<Diagnosis> {
   const type = await redis.type(stream);
   return type === 'none' || type === 'stream'
     ? ok(type === 'none' ? `${stream} does not exist` : `${stream} takes entries`)
-    : error(`${stream} holds a ${type}`, 'rename that key: every hand-off fails, and routes die');
+    : error(`${stream} holds a ${type}`, `rename that key: ${fails}`);
 }
 
-const WAITING_OUTCOMES = `
-  SELECT (extract(epoch FROM clock_timestamp() - written_at) * 1000)::float8 AS "ageMs"
-    FROM (SELECT min(outcome_id) AS outcome_id FROM notification.outcomes WHERE relayed_at IS NULL) AS first
-    LEFT JOIN notification.outcomes USING (outcome_id)`;
+async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
+  const found = await streamAt(redis, stream, 'the reader needs a stream');
+  return found.status === 'ok' ? ((await findIdsAhead(redis, stream)) ?? found) : found;
+}
 
 const SUSPECTS = `
   SELECT stream AS name, suspect_reason AS reason, suspect_since AS since
     FROM notification.outbound_streams
    WHERE suspect_since IS NOT NULL
    ORDER BY stream`;
-
-const OVERDUE = `
-  SELECT count(*) FILTER (WHERE NOT is_paused)::int AS overdue,
-         count(*) FILTER (WHERE is_paused)::int AS paused,
-         min(next_attempt_at) FILTER (WHERE NOT is_paused) AS oldest
-    FROM notification.routes AS route
-    JOIN notification.records USING (notification_id)
-   CROSS JOIN LATERAL (
-         SELECT EXISTS (SELECT
-                          FROM notification.holds
-                         WHERE is_paused
-                           AND (kind, name) IN (('channel', route.channel), ('producer', producer))) AS is_paused) AS held
-   WHERE next_attempt_at < now() - interval '1 minute'`;
-
-const DEAD_LETTERS = `
-  SELECT count(*)::int AS routes
-    FROM notification.routes
-   WHERE status = 'dead_letter' AND dead_lettered_at > now() - interval '24 hours'`;
 
 const PAUSED = `
   SELECT CASE kind WHEN 'producer' THEN 'producer:' || name ELSE name END AS name, reason, changed_at AS since

@@ -9,7 +9,7 @@ import type { MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/temporal.ts';
 import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
-import { consumerGroup, error, ok, rowCheck, warn } from '../checks.ts';
+import { consumerGroup, error, ok, warn } from '../checks.ts';
 import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError } from '../command.ts';
 import { define, list, option, printRawFields } from '../definition.ts';
@@ -155,18 +155,10 @@ function printMobileJob({ sends, rawFields, live, ...job }: MobileJobView): void
   ]);
 }
 
-/** What can be wrong with mobile pushes: their consumer group, the table of device tokens, and jobs that failed. */
+/** What can be wrong with mobile pushes: their consumer group, and the table of device tokens. */
 export const mobileChecks = (db: Pool, group: ConsumerGroup): CheckGroup => [
   ['mobile: consumer group', () => consumerGroup(group, 'mobile-push')],
   ['mobile: device tokens', () => diagnoseTokens(db)],
-  rowCheck(db, 'mobile: jobs', COUNT_JOBS, ([{ failed, malformed, stuck }]: [JobsRow]) =>
-    failed + malformed + stuck === 0
-      ? ok('none failed in the last 24 hours')
-      : warn(
-          `${failed} failed, ${malformed} malformed in the last 24 hours; ${stuck} pending for over an hour`,
-          'see mobile list --replayable, and mobile replay',
-        ),
-  ),
 ];
 
 /** The table of another service, without which every job waits. */
@@ -194,17 +186,3 @@ const CHECK_DEVICE_TOKENS = `
            SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
             WHERE indrelid = 'public.device_token'::regclass AND attname = 'userId' AND indisvalid
          ) AS is_indexed`;
-
-interface JobsRow {
-  failed: number;
-  malformed: number;
-  stuck: number;
-}
-
-const COUNT_JOBS = `
-  SELECT count(*) FILTER (WHERE content IS NOT NULL AND status IN ('failed', 'partial', 'max_retries'))::int AS failed,
-         count(*) FILTER (WHERE status = 'malformed')::int AS malformed,
-         (SELECT count(*)::int FROM notifications.notification_log
-           WHERE status = 'pending' AND updated_at < now() - interval '1 hour') AS stuck
-    FROM notifications.notification_log
-   WHERE created_at > now() - interval '24 hours' AND status NOT IN ('sent', 'no_tokens')`;

@@ -1,5 +1,4 @@
 /** What can be wrong with routers. A notification router is tried with a token behind which there is no device. */
-import type { Pool } from 'pg';
 import {
   createNotificationRouters,
   createMessagingRouters,
@@ -9,8 +8,7 @@ import type { NotificationRouter } from '../../activities/subscription/router/ro
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import { causeOf } from '../../client/errors.ts';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { error, ok, tryAll, warn } from '../checks.ts';
-import { countOf } from '../output.ts';
+import { error, ok, tryAll } from '../checks.ts';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { UsageError, readSecret } from '../command.ts';
@@ -20,23 +18,6 @@ const STEP_LIMIT_MS = 1_000;
 const MEANWHILE = 'their work is tried again until they do; see subscriptions status';
 /** A provider that never pushes, and any device. */
 const NO_DEVICE = { provider: 'AN', token: '00'.repeat(32) } as const;
-
-export const subscriptionChecks = (db: Pool): CheckGroup => [['subscriptions: given up', () => givenUp(db)]];
-
-async function givenUp(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ given_up: number; oldest: Date | null }>(COUNT_GIVEN_UP);
-  const { given_up: count, oldest } = rows[0]!;
-  if (count === 0) return ok('none');
-  return warn(
-    `${countOf(count, 'subscription')}, the oldest since ${oldest?.toISOString() ?? 'an unknown time'}`,
-    'see subscriptions list --given-up; subscriptions retry starts them over',
-  );
-}
-
-const COUNT_GIVEN_UP = `
-  SELECT count(*)::int AS given_up, min(updated_at) AS oldest
-    FROM subscriptions.ntf_subscriptions
-   WHERE action_ts IS NULL`;
 
 export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup => [
   ['notification routers', () => tryRouters(addresses)],

@@ -1,16 +1,12 @@
-/** `symbols`: which symbols are enabled, which target has been told so, and what `doctor` looks at. */
+/** `symbols`: which symbols are enabled, and which target has been told so. */
 import type { Command, Option } from 'commander';
 import type { Spread, SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
-import { symbolOperations } from '../../client/symbol-config/symbols.ts';
-import type { OperatorResources } from '../../client/resources.ts';
-import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { ok, warn } from '../checks.ts';
 import { EXIT } from '../command.ts';
 import type { Form } from '../definition.ts';
 import { define, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { parseCount, requestedByOption, waitLimitOption } from '../options.ts';
-import { capital, countOf, durationOf, printItems, report } from '../output.ts';
+import { capital, countOf, printItems, report } from '../output.ts';
 import type { Session } from '../session.ts';
 
 interface ChangeOptions extends Requested {
@@ -153,26 +149,4 @@ function printStatus({ targets, version, live, link }: SymbolStatus): void {
     if (alarm) report(`next push ${new Date(alarm.atMs).toISOString()} (${alarm.purpose})`);
   }
   if (link !== undefined) report(link);
-}
-
-/** At most so many targets are named. */
-const NAMED = 5;
-
-/** What can be wrong with symbol configuration: targets that stay behind. */
-export const symbolChecks = (resources: OperatorResources): CheckGroup => [
-  ['symbol targets: lists', () => diagnoseTargets(resources)],
-];
-
-async function diagnoseTargets(resources: OperatorResources): Promise<Diagnosis> {
-  const { version, targets: all } = await symbolOperations(resources).status();
-  const behind = all.filter(({ isBehind }) => isBehind);
-  if (behind.length === 0) return ok(`all ${all.length} have version ${version}`);
-  const named = behind.slice(0, NAMED).map(({ target, isGone, failingSince }) => {
-    const name = isGone ? `${target} (gone)` : target;
-    return failingSince ? `${name} for ${durationOf(Date.now() - failingSince.getTime())}` : name;
-  });
-  return warn(
-    `${behind.length} of ${countOf(all.length, 'target')} behind: ${named.join(', ')}`,
-    'see symbols status --behind; they are pushed to again until they acknowledge; take those that are gone out of the file of targets',
-  );
 }

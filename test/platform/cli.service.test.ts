@@ -228,9 +228,8 @@ describe('looking', () => {
     ]) {
       expect([name, healthy[name]?.status]).toEqual([name, 'ok']);
     }
-    expect(healthy['administrators']!.status).toBe('warn');
     const [short, long] = await Promise.all([cli(['doctor']), cli(['doctor', '-v'])]);
-    expect(short.stdout).toMatch(/^CHECK +STATUS +DETAIL\nadministrators +warn /);
+    expect(short.stdout).toMatch(/^CHECK +STATUS +DETAIL\n\S.* +warn /);
     expect(short.stdout).not.toMatch(/ ok /);
     expect(short.stderr).toMatch(/^0 errors, \d+ warnings?, \d\d ok \(-v shows them\)\n$/);
     expect(long.stdout).toMatch(/^stream reader +ok /m);
@@ -244,7 +243,7 @@ describe('looking', () => {
     const ill = await cli(['doctor', '--json'], { changes });
     const found = await bench.findings(changes);
     await slot.redis.del('mail:delivery_commands');
-    expect(ill).toMatchObject({ code: 1, stderr: '3 errors, 2 warnings\n' });
+    expect(ill).toMatchObject({ code: 1, stderr: '3 errors, 1 warning\n' });
     for (const name of ['Temporal', 'User Service', 'mail stream'])
       expect([name, found[name]?.status]).toEqual([name, 'error']);
     expect(found['workers: intent']).toBeUndefined();
