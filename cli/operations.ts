@@ -20,7 +20,6 @@ import type { Filters, Form } from './definition.ts';
 import { define, filterOf, form, list, option } from './definition.ts';
 import type { Requested } from './options.ts';
 import { parseCount, reasonOption, requestOf, requestedByOption, spanOptions, yesOption } from './options.ts';
-import type { Columns } from './output.ts';
 import { capital, countOf, printItems, printJson, printLine, printView, report } from './output.ts';
 import type { Dependency, Session } from './session.ts';
 import { withSession } from './session.ts';
@@ -43,7 +42,7 @@ interface OperationCommand<Kind extends OperationKind, Options> extends Omit<For
   options?: Option[];
   /** A word for one of the things, e.g. `job`. */
   what: string;
-  verb: Matching<object>['verb'];
+  verb: keyof typeof DONE;
   /** Of the groups that are shown before; the first one counts what is in a group. */
   columns: readonly (keyof OperationGroup<Kind> & string)[];
   /** Looks at what is named, and shows what else there is to know of it. @throws what refuses it. */
@@ -93,10 +92,17 @@ export function addOperation<Kind extends OperationKind, Options extends Operati
         if (isNamed) await look?.(operator, filter, asked);
         const groups = await operator.operations.preview(kind, filter);
         const matching = groups.reduce((total, one) => total + Number(one[columns[0]!]), 0);
-        const { nothing } = OPERATION_KINDS[kind];
-        const found = { what, verb, groups, columns, matching, nothing };
-        const end = endBeforeBulk(found, isNamed ? { ...asked, yes: true } : asked);
-        if (end !== undefined) return end;
+        const { json, dryRun, limit = Infinity } = asked;
+        const total = Math.min(matching, limit);
+        if (json && dryRun) printJson({ matching, [`would${capital(verb)}`]: total, groups });
+        if (matching === 0) throw new NotFoundError(OPERATION_KINDS[kind].nothing);
+        if (!json) printItems(groups, columns);
+        const all = countOf(total, what) + (total < matching ? ` of ${matching}, the oldest first` : '');
+        if (dryRun) {
+          report(`${all} would be ${DONE[verb]}; nothing was done`);
+          return EXIT.done;
+        }
+        if (!isNamed) requireYes(`this would ${verb} ${all}`, asked);
         const request = {
           ...requestOf(asked),
           ratePerSecond: asked.rate,
@@ -219,8 +225,6 @@ async function showOne(operator: Operator, operationId: string, { json }: Global
   return EXIT.done;
 }
 
-// --- What matches is shown before --------------------------------------------------------------------------
-
 export interface BulkOptions extends GlobalOptions {
   limit?: number;
   dryRun?: boolean;
@@ -242,45 +246,3 @@ const DONE = {
   cancel: 'cancelled',
   republish: 'published again',
 } as const;
-
-/** What a command is to do to many. */
-interface Matching<Group> {
-  /** A word for one of the things, e.g. `job`. */
-  what: string;
-  verb: keyof typeof DONE;
-  /** Text for an empty list. */
-  nothing: string;
-  matching: number;
-  /** What they have in common, which is shown before. */
-  groups?: Group[] | undefined;
-  columns?: Columns<Group> | undefined;
-}
-
-/** How many it is done to. */
-const totalOf = (matching: number, { limit = Infinity }: BulkOptions): number => Math.min(matching, limit);
-
-/**
- * Shows what matches.
- *
- * @returns the exit code of a dry run; undefined: the operator has said yes.
- * @throws NotFoundError when nothing matches; UsageError without a yes.
- */
-export function endBeforeBulk<Group extends object>(
-  { what, verb, nothing, matching, groups, columns }: Matching<Group>,
-  options: BulkOptions,
-): ExitCode | undefined {
-  const { json, dryRun } = options;
-  const total = totalOf(matching, options);
-  if (json && dryRun) {
-    printJson({ matching, [`would${capital(verb)}`]: total, ...(groups ? { groups } : {}) });
-  }
-  if (matching === 0) throw new NotFoundError(nothing);
-  if (!json && groups && columns) printItems(groups, columns);
-  const all = countOf(total, what) + (total < matching ? ` of ${matching}, the oldest first` : '');
-  if (dryRun) {
-    report(`${all} would be ${DONE[verb]}; nothing was done`);
-    return EXIT.done;
-  }
-  requireYes(`this would ${verb} ${all}`, options);
-  return undefined;
-}

@@ -12,15 +12,13 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import type { CheckGroup, ConsumerGroup, Diagnosis } from '../checks.ts';
 import { consumerGroup, ok, warn } from '../checks.ts';
 import type { BulkOptions } from '../operations.ts';
-import { bulkOptions, endBeforeBulk } from '../operations.ts';
-import type { ExitCode } from '../command.ts';
-import { EXIT, UsageError, action, parseJson, reportMore } from '../command.ts';
-import { define, filterOf, form, list, option } from '../definition.ts';
+import { bulkOptions } from '../operations.ts';
+import { EXIT, UsageError, parseJson, reportMore, requireYes } from '../command.ts';
+import { define, filterOf, list, option } from '../definition.ts';
 import type { Requested } from '../options.ts';
 import { limitOption, requestedByOption, spanOptions } from '../options.ts';
-import { countOf, printHeading, printItems, printJson, printLine, printView, report } from '../output.ts';
+import { countOf, printHeading, printItems, printView, report } from '../output.ts';
 import type { Session } from '../session.ts';
-import { withSession } from '../session.ts';
 
 export function addTo(callbacks: Command): void {
   define(callbacks, {
@@ -139,9 +137,13 @@ function printAccount({ userId, tracking, callbacks }: AccountView, limit: numbe
   reportMore(callbacks.hasMore, limit);
 }
 
+interface ReplayOptions extends BulkOptions {
+  all?: boolean;
+}
+
 function addReplay(callbacks: Command): void {
   const choices = filters();
-  form(callbacks, {
+  define(callbacks, {
     name: 'replay',
     description:
       'Send callbacks that were given up again, with their old content and a fresh ladder of retries.',
@@ -150,31 +152,29 @@ function addReplay(callbacks: Command): void {
       option('--all', 'all callbacks that were given up, without a filter'),
     ],
     examples: ['callbacks replay --user user-1 --yes', 'callbacks replay --kind daily --since 6h --dry-run'],
-  }).action(
-    action<BulkOptions & { all?: boolean }>((options) => {
+    needs: ['postgres', 'temporal'],
+    async run({ operator }, options: ReplayOptions) {
+      const { dryRun, requestedBy, limit = Infinity } = options;
       const filter = filterOf<CallbackFilter>(choices, options);
-      if (Object.keys(filter).length === 0 && !options.all) {
+      if (!dryRun) return { replayed: await operator.callbacks.replay(filter, { requestedBy, limit }) };
+      const matching = await operator.callbacks.countReplayable(filter);
+      return { matching, wouldReplay: Math.min(matching, limit) };
+    },
+    check(options) {
+      if (!options.all && Object.keys(filterOf(choices, options)).length === 0)
         throw new UsageError('say which: with filters, or --all');
-      }
-      return withSession(['postgres', 'temporal'], ({ operator }) => replay(operator, filter, options));
-    }),
-  );
-}
-
-async function replay(
-  { callbacks }: Session['operator'],
-  filter: CallbackFilter,
-  options: BulkOptions,
-): Promise<ExitCode> {
-  const matching = await callbacks.countReplayable(filter);
-  const nothing = 'no dead callback that can be replayed matches';
-  const end = endBeforeBulk({ what: 'dead callback', verb: 'replay', nothing, matching }, options);
-  if (end !== undefined) return end;
-  const { requestedBy, limit, json } = options;
-  const replayed = await callbacks.replay(filter, { requestedBy, ...given({ limit }) });
-  if (json) printJson({ replayed });
-  else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
-  return EXIT.done;
+      if (!options.dryRun) requireYes('this would replay dead callbacks', options);
+    },
+    print: (made) =>
+      'replayed' in made
+        ? `${countOf(made.replayed, 'callback')} tried again; see callbacks failed`
+        : undefined,
+    end(made) {
+      if ('replayed' in made) return EXIT.done;
+      report(`${countOf(made.wouldReplay, 'dead callback')} would be replayed; nothing was done`);
+      return made.matching === 0 ? EXIT.nothing : EXIT.done;
+    },
+  });
 }
 
 function addTrackings(callbacks: Command): void {

@@ -224,8 +224,8 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   {
     id: 'platform-bulk-dry-run',
     file: 'cli/operations.ts',
-    find: '    report(`${all} would be ${DONE[verb]}; nothing was done`);\n    return EXIT.done;',
-    replace: '    report(`${all} would be ${DONE[verb]}; nothing was done`);',
+    find: '          report(`${all} would be ${DONE[verb]}; nothing was done`);\n          return EXIT.done;',
+    replace: '          report(`${all} would be ${DONE[verb]}; nothing was done`);',
     wrong: 'doubled',
     what: 'a dry run replays',
     suite: service('platform/cli', 'I22 I25'),
