@@ -92,6 +92,7 @@ export default {
         'config',
         'migrations',
         'activities/subscription/router',
+        'activities/intent(?=/user-service[.]ts)',
         'activities/http',
       ],
       'The command line is an operator.',

@@ -71,7 +71,7 @@ interface UserServiceOptions {
   /** For the whole exchange, connecting and reading included, ms. */
   timeoutMs: number;
   caller: HttpCaller;
-  log: Logger;
+  log: Pick<Logger, 'info' | 'warn'>;
 }
 
 export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServiceOptions): UserService {
@@ -136,7 +136,7 @@ type Breaker = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
  * however useless for its user, ends the count of failures. A user counts once: the service may fail for a single one
  * for ever, and be well.
  */
-function createBreaker(log: Logger): Breaker {
+function createBreaker(log: UserServiceOptions['log']): Breaker {
   let failures = 0;
   const failedUsers = new Set<string>();
   /** By the monotonic clock, ms. */

@@ -1,14 +1,13 @@
 /** What can be wrong with intents: their reader, the three streams, what is held or lost, and the User Service. */
 import type { Redis } from 'ioredis';
 import type { CallerCredentials } from '../../activities/http/caller.ts';
-import { createHttpCaller, isTimeout, networkReasonOf, readText } from '../../activities/http/caller.ts';
-import { subjectNotFoundSchema, userPath } from '../../api/intent/user-service.ts';
-import { jsonIn } from '../../api/text.ts';
+import { createHttpCaller } from '../../activities/http/caller.ts';
+import { createUserService } from '../../activities/intent/user-service.ts';
 import { bridgeOperations } from '../../client/intent/holds.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Config } from '../../config/load.ts';
 import type { Check, Diagnosis } from '../checks.ts';
-import { error, findIdsAhead, ok, rowCheck, warn, warnIf } from '../checks.ts';
+import { error, findIdsAhead, ok, rowCheck, warn } from '../checks.ts';
 import { durationOf } from '../output.ts';
 
 export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
@@ -94,13 +93,12 @@ const PAUSED = `
 
 /** No user has this id; asking for it shows whether the service answers as it should. */
 const PROBE_USER_ID = 'galaxy-notify-doctor';
-/** Of the answer that says so. */
-const MAX_BODY_BYTES = 64 * 1024;
-/** Statuses of a service that does not know who asks, or does not let it. */
-const REFUSALS: readonly number[] = [401, 403];
-const HINT = 'until it answers, intents for users wait; nothing is lost (NOTIFICATION_USER_SERVICE_BASE_URL)';
 
-/** @param timeoutMs for the whole exchange. Never throws for what the service does. */
+/**
+ * Asks as the service asks.
+ *
+ * @param timeoutMs for the whole exchange.
+ */
 export async function checkUserService(
   baseUrl: string | undefined,
   credentials: CallerCredentials,
@@ -114,34 +112,18 @@ export async function checkUserService(
   }
   const began = performance.now();
   const caller = createHttpCaller(credentials);
-  const signal = AbortSignal.timeout(timeoutMs);
   try {
-    const answer = await caller.request(baseUrl.replace(/\/+$/, '') + userPath(PROBE_USER_ID)!, {
-      ...{ method: 'GET', signal },
-      headers: { accept: 'application/json', ...caller.headers() },
-    });
-    const { text, error: brokenOff } = await readText(answer, MAX_BODY_BYTES);
-    if (brokenOff) throw signal.aborted ? signal.reason : brokenOff;
-    const status = answer.statusCode!;
-    return diagnosisOf(status, text, `status ${status} in ${Math.round(performance.now() - began)} ms`);
+    await createUserService({ baseUrl, timeoutMs, caller, log: SILENT }).findRecipient(PROBE_USER_ID);
+    return ok(`answers in ${Math.round(performance.now() - began)} ms`);
   } catch (failure) {
-    return error(isTimeout(failure) ? `no answer within ${timeoutMs} ms` : networkReasonOf(failure), HINT);
+    return error(
+      (failure as Error).message,
+      'until it answers, intents for users wait, and nothing is lost: NOTIFICATION_USER_SERVICE_BASE_URL; when it refuses who asks, NOTIFICATION_USER_SERVICE_TOKEN, or NOTIFICATION_HTTP_CERT_FILE and …_KEY_FILE',
+    );
   } finally {
     caller.close();
   }
 }
 
-function diagnosisOf(status: number, text: string, detail: string): Diagnosis {
-  if (REFUSALS.includes(status)) {
-    return error(
-      `${detail}: it refuses who asks`,
-      'until it lets this service in, intents for users wait: NOTIFICATION_USER_SERVICE_TOKEN, or NOTIFICATION_HTTP_CERT_FILE and …_KEY_FILE',
-    );
-  }
-  if (status === 404) {
-    const isKnown = subjectNotFoundSchema.safeParse(jsonIn(text)).success;
-    const found = isKnown ? detail : `${detail}, without subject_not_found`;
-    return warnIf(!isKnown, found, 'something else answers there: is the base URL right?');
-  }
-  return status >= 500 ? error(detail, HINT) : ok(detail);
-}
+/** One lookup has nothing to log. */
+const SILENT = { info: () => undefined, warn: () => undefined };
