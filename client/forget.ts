@@ -172,9 +172,12 @@ const actionsOf = (_: OperatorResources, { pattern }: Person): Personal => ({
   ],
 });
 
+/** A table of another service does not exist, or has ids of another type: it has nothing of the user. */
+const NOTHING_THERE: readonly unknown[] = ['42P01', '22P02', '22003'];
+
 /** Rows of a table as a place: found by an index, or on a walk over the table. */
 function rowsOf(db: Pool, of: TableOfPeople): Place {
-  const { table, key, where, values, set, isIndexed = false, tolerates = () => false } = of;
+  const { table, key, where, values, set, isIndexed = false } = of;
   const keys = key.join(', ');
   const isDoomed = key.map((column) => `old.${column} = doomed.${column}`).join(' AND ');
   const change = set === undefined ? `DELETE FROM ${table}` : `UPDATE ${table} SET ${set}`;
@@ -196,16 +199,16 @@ function rowsOf(db: Pool, of: TableOfPeople): Place {
       if ((rowCount ?? 0) < BATCH_SIZE) return total;
     }
   }
-  const tolerant = (work: () => Promise<number>) => () =>
+  const ifThere = (work: () => Promise<number>) => () =>
     work().catch((error: { code?: string }) => {
-      if (tolerates(error.code)) return 0;
+      if (NOTHING_THERE.includes(error.code)) return 0;
       throw error;
     });
   const walked = (work: typeof count) => () => walk(db, { table, key }, values, work);
   return {
     what: table,
-    count: tolerant(isIndexed ? () => count('true', [...values]) : walked(count)),
-    forget: tolerant(isIndexed ? deleteBatches : walked(changeRange)),
+    count: ifThere(isIndexed ? () => count('true', [...values]) : walked(count)),
+    forget: ifThere(isIndexed ? deleteBatches : walked(changeRange)),
   };
 }
 

@@ -99,8 +99,6 @@ export interface TableOfPeople {
   set?: string;
   /** An index finds the rows to delete. Without one, the program walks over the table by its key. */
   isIndexed?: boolean;
-  /** Whether the place is passed over when PostgreSQL fails with a code. */
-  tolerates?(code: string | undefined): boolean;
 }
 
 /** What a kind of work keeps of a person. */

@@ -174,9 +174,6 @@ const LIST_SENDS = `
 
 const TOKENS = 'public.device_token';
 const LOG = { table: JOBS.from, key: ['job_id'] };
-/** The table is another service's: this role may lack the right; the table may not exist, or have ids of another type. */
-const NO_RIGHT = '42501';
-const NOTHING_THERE = ['42P01', '22P02', '22003'];
 
 /** What mobile pushes keep of people: jobs with their content and sends, entries of the stream, and tokens of devices. */
 export function mobilePushesOf({ db, redis }: OperatorResources, person: Person): Personal {
@@ -198,17 +195,10 @@ export function mobilePushesOf({ db, redis }: OperatorResources, person: Person)
       [userId],
     );
 
-  let mayNotDelete = false;
   return {
     places: [
       entries,
-      {
-        ...{ table: TOKENS, key: ['id'], where: '"userId" = $1', values: [userId], isIndexed: true },
-        tolerates(code) {
-          mayNotDelete ||= code === NO_RIGHT;
-          return code === NO_RIGHT || NOTHING_THERE.includes(code ?? '');
-        },
-      },
+      { table: TOKENS, key: ['id'], where: '"userId" = $1', values: [userId], isIndexed: true },
       // Deletes their sends with them.
       { ...LOG, where: "user_id = $1 AND status <> 'pending'", values: [userId], isIndexed: true },
       // A refused job may lack a user.
@@ -227,15 +217,6 @@ export function mobilePushesOf({ db, redis }: OperatorResources, person: Person)
       },
       notTaken(entries, 'mobile push', pending),
     ],
-    remains: async () =>
-      mayNotDelete
-        ? [
-            {
-              what: `tokens of devices in ${TOKENS}`,
-              ends: 'when the service that it belongs to deletes them',
-            },
-          ]
-        : [],
   };
 }
 
