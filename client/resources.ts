@@ -23,8 +23,6 @@ export interface OperatorResources {
   namespace: string;
   /** Address of the Web UI, e.g. `http://127.0.0.1:8233`; without it there are no links. */
   uiUrl?: string;
-  /** Address of the page that docs/operate/runbook.md is; without it nothing links there. */
-  runbookUrl?: string;
   intentsStream: string;
   /** The notification types of the service. */
   catalog: Catalog;

@@ -48,7 +48,6 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
       mail: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
     },
     uiUrl,
-    runbookUrl: values.NOTIFICATION_RUNBOOK_URL,
   });
 }
 

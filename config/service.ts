@@ -151,9 +151,6 @@ export const SERVICE_VARIABLES = {
     .meta({ requiredInProduction: true }),
   TEMPORAL_NAMESPACE: z.string().min(1).prefault('default').describe('Temporal namespace.'),
   NOTIFICATION_TEMPORAL_UI_URL: httpUrl.describe('Address of the Web UI, for links in logs and reports.'),
-  NOTIFICATION_RUNBOOK_URL: httpUrl.describe(
-    'Address of the page docs/operate/runbook.md, for links in the details of dead letters. Without it the details have no link.',
-  ),
   NOTIFICATION_PAYLOAD_KEYS: sealingKeys
     .prefault('')
     .describe(

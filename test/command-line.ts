@@ -110,7 +110,6 @@ export function cliFor(slot: Slot) {
     TEMPORAL_NAMESPACE: namespaceOf(slot.slot),
     NOTIFICATION_USER_SERVICE_BASE_URL: userServiceUrl,
     NOTIFICATION_TEMPORAL_UI_URL: 'http://ui.test',
-    NOTIFICATION_RUNBOOK_URL: 'http://runbook.test',
   };
 
   function start(

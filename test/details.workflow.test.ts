@@ -4,7 +4,7 @@ import type { OperationActivities } from '../activities/operations.ts';
 import type { IntentActivities } from '../activities/intent/acceptance.ts';
 import type { RouteActivities } from '../activities/intent/routes.ts';
 import type { Acceptance, Death } from '../workflows/intent/contract.ts';
-import { LOOK_SIGNAL } from '../workflows/intent/contract.ts';
+import { DEAD_LETTER_RUNBOOK, LOOK_SIGNAL } from '../workflows/intent/contract.ts';
 import { ROUTE_DEAD_LETTERED } from '../workflows/failures.ts';
 import { MAX_DETAILS_BYTES, detailsOf, shortText } from '../workflows/details.ts';
 import { operationStart } from '../workflows/operation-contract.ts';
@@ -19,7 +19,6 @@ import type { Fakes } from './workflow-tier.ts';
 import { startWorkflow } from './workflow-tier.ts';
 
 const ROUTE = { notificationId: '1-0', routeRef: 'push:user:user-1' };
-const RUNBOOK = 'https://runbook.test/page#notificationdeadletters';
 const FAILURE = 'gateway_stream_publish_failed';
 const valueOf = (attributes: ReturnType<typeof userAttributes>, name: string) =>
   attributes.find(({ key }) => key.name === name)?.value;
@@ -65,11 +64,9 @@ test('I40 a notification whose routes are published sets no search attribute, an
 
 test('I40 a dead letter shows cause, hint and runbook, and is found by what the route died of last', async () => {
   const death: Death = {
-    ...{ classification: FAILURE, runbook: RUNBOOK },
-    ...{
-      cause: `WRONGTYPE ${'x'.repeat(1_000)} someone@example.com`,
-      hint: 'Check Redis, then replay the route.',
-    },
+    classification: FAILURE,
+    cause: `WRONGTYPE ${'x'.repeat(1_000)} someone@example.com`,
+    hint: 'Check Redis, then replay the route.',
   };
   const deaths: (Death | undefined)[] = [death, { classification: 'payload_encoding_failed' }, undefined];
   const run = await startWorkflow('notificationDeadLetter', [ROUTE], {
@@ -78,7 +75,7 @@ test('I40 a dead letter shows cause, hint and runbook, and is found by what the 
   });
   await run.advance(1_000);
   const details = await run.details();
-  expect(details).toContain(`[What to do](${RUNBOOK})`);
+  expect(details).toContain(`[What to do](${DEAD_LETTER_RUNBOOK})`);
   expect(details).toContain('WRONGTYPE xxx');
   expect(details).toContain('Check Redis, then replay the route.');
   run.signal(LOOK_SIGNAL);

@@ -150,7 +150,6 @@ function settingsOf({ values, catalog, adminEmails }: Config) {
       backoffMinMs: values.NOTIFICATION_ROUTE_BACKOFF_MIN,
       backoffMaxMs: values.NOTIFICATION_ROUTE_BACKOFF_MAX,
       leaseTtlMs: values.NOTIFICATION_ROUTE_LEASE_TTL,
-      runbookUrl: values.NOTIFICATION_RUNBOOK_URL,
     },
     replication: {
       minReplicas: values.NOTIFICATION_REDIS_MIN_REPLICAS,

@@ -38,8 +38,6 @@ export interface IntentResources {
     backoffMinMs: number;
     backoffMaxMs: number;
     leaseTtlMs: number;
-    /** Where operators read what to do. */
-    runbookUrl?: string | undefined;
   };
   bridge: {
     /** BLOCK of one read, ms. */

@@ -6,7 +6,6 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { channelOf, routeRefOf, searchableKey } from '../../api/ids.ts';
-import { deadLetterRunbook } from '../../api/errors.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import type {
@@ -113,7 +112,7 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
       if (route?.status !== 'dead_letter') return undefined;
       const classification = route.classification ?? 'unknown';
       const hint = RECOVERY_HINTS[classification as PublicationFailure] as string | undefined;
-      return { ...deathOf(classification), cause: route.message ?? '', hint: hint ?? '' };
+      return { classification, cause: route.message ?? '', hint: hint ?? '' };
     },
   };
 
@@ -133,10 +132,6 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
     }
   }
 
-  function deathOf(classification: string): Death {
-    return { classification, ...deadLetterRunbook(settings.runbookUrl) };
-  }
-
   async function publish(publication: Publication): Promise<PublishResult> {
     let attempt: Attempt;
     try {
@@ -154,8 +149,6 @@ export function createRouteActivities(resources: RouteResources & Pick<IntentRes
       const reason = error.type === POSTGRES_UNUSABLE ? 'postgres_unusable' : 'postgres_unavailable';
       return publisher.defer(channelOf(publication.routeRef), reason);
     }
-    if (attempt.status === 'dead_letter')
-      return { status: attempt.status, ...deathOf(attempt.classification) };
     if (attempt.status !== 'failed') return attempt;
     const { classification, message, details } = attempt;
     throw ApplicationFailure.create({

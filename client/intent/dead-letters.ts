@@ -3,7 +3,6 @@
  * (operations.ts); whether the route is still dead is `routes.status`.
  */
 import { routeRefOf } from '../../api/ids.ts';
-import { deadLetterRunbook } from '../../api/errors.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Grouped, Listing, Page, Span } from '../lists.ts';
@@ -48,13 +47,9 @@ export interface DeadLetter {
   replays: number;
   /** The route's workflow in the Web UI. */
   link?: string;
-  /** The section of the runbook. */
-  runbook?: string;
 }
 
-export const deadLetterOperations = (
-  resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace' | 'runbookUrl'>,
-) => ({
+export const deadLetterOperations = (resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>) => ({
   /**
    * Dead-lettered routes, newest first.
    *
@@ -69,7 +64,6 @@ export const deadLetterOperations = (
       return {
         ...{ ...row, routeRef },
         ...linkField(resources, routeWorkflowId(row.notificationId, routeRef)),
-        ...deadLetterRunbook(resources.runbookUrl),
       };
     });
   },
@@ -83,7 +77,7 @@ const FILTERS = {
   channel: 'route.channel = ?',
 };
 
-type DeadLetterRow = Omit<DeadLetter, 'routeRef' | 'link' | 'runbook'>;
+type DeadLetterRow = Omit<DeadLetter, 'routeRef' | 'link'>;
 
 const ROUTE = `route.notification_id AS "notificationId", route.route_id AS "routeId", notification_type AS type, producer,
          route.channel, route.status, coalesce(recovery_hint, '') AS "recoveryHint",

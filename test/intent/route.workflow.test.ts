@@ -73,7 +73,7 @@ class FakeRoute {
     }
     if (this.attempts >= this.maxAttempts) {
       this.status = 'dead_letter';
-      return { status: this.status, classification: CLASSIFICATION, runbook: 'https://runbook.test/#dead' };
+      return { status: this.status, classification: CLASSIFICATION };
     }
     const retryInMs = ladderDelayMs(this.attempts, MIN_MS, MAX_MS);
     throw ApplicationFailure.create({

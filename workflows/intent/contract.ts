@@ -164,6 +164,10 @@ export interface Publication extends RouteKey {
   originalRunId?: string;
 }
 
+/** Where operators read what to do about a dead letter. */
+export const DEAD_LETTER_RUNBOOK =
+  'https://github.com/galaxy-notify/galaxy-notify/blob/main/docs/operate/runbook.md#notificationdeadletters';
+
 /** What a route died of, for the details of its workflows. */
 export interface Death {
   classification: string;
@@ -171,8 +175,6 @@ export interface Death {
   cause?: string;
   /** What to do about it. */
   hint?: string;
-  /** Where operators read more. */
-  runbook?: string;
 }
 
 /** How one attempt to publish a route ended without a failure. */

@@ -58,7 +58,13 @@ import {
   REST_OF_BUDGET,
   STEERING,
 } from '../policies.ts';
-import { CHANNEL_RESUMED_SIGNAL, LOOK_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from './contract.ts';
+import {
+  CHANNEL_RESUMED_SIGNAL,
+  DEAD_LETTER_RUNBOOK,
+  LOOK_SIGNAL,
+  REPLAY_SIGNAL,
+  SETTLED_SIGNAL,
+} from './contract.ts';
 import { isHistoryLong } from '../long-lived.ts';
 import { keyword, routeAttributes, routeStatus } from '../search-attributes.ts';
 import { detailsOf, shortText } from '../details.ts';
@@ -205,10 +211,10 @@ function resultOfFailure(error: unknown): AttemptResult {
 }
 
 /** The link comes before what may be long. */
-export const deadLetterDetails = ({ classification, cause = '', hint = '', runbook }: Death): string =>
+export const deadLetterDetails = ({ classification, cause = '', hint = '' }: Death): string =>
   detailsOf(
     `Dead letter: \`${classification}\``,
-    runbook !== undefined && `[What to do](${runbook})`,
+    `[What to do](${DEAD_LETTER_RUNBOOK})`,
     shortText(cause),
     shortText(hint, 150),
   );
