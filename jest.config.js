@@ -55,7 +55,7 @@ export default {
       ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' }),
       displayName: 'on-failure',
       testMatch: files(
-        'intent/{collapse,e2e,replay,steering}.service',
+        'intent/{collapse,e2e,steering}.service',
         'intent/{faults,large}.hard',
         'platform/{telemetry.service,crash-points.hard}',
       ),
