@@ -30,7 +30,7 @@ import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
 import { recordHistories } from './histories/record.ts';
 import { ofEachTest, ofTests } from './of-tests.ts';
-import { asUserOf, makeUsers } from './redis-users.ts';
+import { asUserOf } from './redis-users.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
 
@@ -145,9 +145,7 @@ export const operatorOfTests = (slot: Slot, ...more: [uiUrl?: string, catalog?: 
   ofTests(() => operatorOf(slot, ...more));
 
 export interface SlotOptions {
-  /** Servers that only this test uses; default: those of the run. */
-  ownStack?: ServersOfSlots;
-  /** Whether the database has no migrations yet; those of an own stack never have. */
+  /** Whether the database has no migrations yet. */
   isEmpty?: boolean;
 }
 
@@ -166,24 +164,22 @@ export const slotOfEachTest = (): Slot =>
   );
 
 /** Takes a slot of servers. Call `release` at the end. */
-export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}): Promise<Slot> {
-  const stack = ownStack ?? stackOfRun();
+export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<Slot> {
+  const stack = stackOfRun();
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
   const slot = await counter.incr('test:slots');
-  if (ownStack) await makeUsers(counter);
   counter.disconnect();
   if (slot >= SLOTS) throw new Error('a run takes more slots than it has: raise SLOTS in test/slots.ts');
 
   const database = databaseOf(slot);
   const dsn = new URL(stack.postgresDsn);
   dsn.pathname = `/${database}`;
-  const isMigrated = !isEmpty && !ownStack;
   // A mutant of a migration is not in the template.
-  const isCopied = isMigrated && process.env['TEST_TEMPLATE'] !== 'none';
+  const isCopied = !isEmpty && process.env['TEST_TEMPLATE'] !== 'none';
   await asAdmin(stack, `CREATE DATABASE ${database}${isCopied ? ` TEMPLATE ${TEMPLATE_DATABASE}` : ''}`);
-  if (isMigrated && !isCopied) await migrate(dsn.href);
-  const isPooled = process.env['TEST_POSTGRES'] === 'pooled' && !ownStack;
+  if (!isEmpty && !isCopied) await migrate(dsn.href);
+  const isPooled = process.env['TEST_POSTGRES'] === 'pooled';
   const poolerPort = isPooled ? process.env['TEST_POOLER_PORT'] : undefined;
   const serviceDsn =
     poolerPort === undefined ? dsn.href : await withRoleOfItsOwn(dsn.href, { slot, port: poolerPort });
@@ -194,7 +190,7 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
   db.on('error', () => undefined);
   // All tests of a file fail with this, and the machine may stand still for as long as the SDK waits, 10 s.
   const connection = await Connection.connect({ address: stack.temporalAddress, connectTimeout: '1 minute' });
-  if (!ownStack) await prepareNamespaces(connection, slot, stack.temporalAddress);
+  await prepareNamespaces(connection, slot, stack.temporalAddress);
   const endpoints: Slot['endpoints'] = {
     redis: { host: redisHost, port: Number(redisPort) },
     postgresDsn: serviceDsn,
@@ -279,7 +275,7 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
       // A test that failed may still hold a connection, which the end of the pool would wait for.
       const ended = Promise.race([db.end(), setTimeout(LONGEST_END_MS, undefined, { ref: false })]);
       await Promise.all([userService.stop(), fcm.stop(), ended]);
-      if (!ownStack) await giveBack();
+      await giveBack();
       await connection.close();
       redis.disconnect();
       await once(redis, 'end');

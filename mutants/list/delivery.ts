@@ -28,7 +28,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '  if before then',
     wrong: 'lost',
     what: 'a route that was closed counts as published',
-    suite: service('intent/hand-off-scripts', 'I26 a route'),
+    suite: service('intent/hand-off', 'I26 intent-P2'),
   },
   {
     id: 'delivery-hand-off-lease',

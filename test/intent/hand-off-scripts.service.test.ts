@@ -7,8 +7,6 @@ import {
   leaseKey,
   voidedKey,
 } from '../../activities/intent/hand-off.ts';
-import { compareEntryIds } from '../../api/stream-ids.ts';
-import { lookAtOutbound } from '../../activities/outbound-state.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { GATEWAY, append as appendIntents } from '../service-process.ts';
 import { turn } from './entries.ts';
@@ -112,15 +110,6 @@ test('I23 I26 closing says each time that it came too late, and forgets no entry
   expect(await handOff.entriesOf(redis, [keys.handOff])).toEqual([id]);
 });
 
-test('I26 a route that was closed is not handed off, however often it is tried', async () => {
-  expect(await handOff.close(redis, keys.handOff)).toBeUndefined();
-  for (const token of ['one', 'two']) {
-    expect(await append(lease(token))).toEqual({ outcome: 'closed' });
-  }
-  expect(await handOff.entriesOf(redis, [keys.handOff])).toEqual([undefined]);
-  expect(await entries()).toEqual([]);
-});
-
 test('I26 an attempt from before its notification was cancelled hands off nothing, whatever became of its row', async () => {
   const begun = await handOff.begin(redis);
   await handOff.voidAttempts(redis, '9-9');
@@ -148,19 +137,4 @@ test('I46 security-1 a repair that died before it could write the row hands off 
   });
   expect(await handOff.restore(redis, keys.handOff, now, entry)).not.toBe(now);
   expect(await entries()).toHaveLength(1);
-});
-
-test('I46 security-1 what a consumer was given and has not acknowledged is wanted', async () => {
-  await redis.xgroup('CREATE', GATEWAY, 'gateway', '0', 'MKSTREAM');
-  const ids: string[] = [];
-  for (let count = 0; count < 3; count += 1) ids.push((await redis.xadd(GATEWAY, '*', 'event_id', '1'))!);
-  const wanted = async () => {
-    const { wantedFrom, pending } = await lookAtOutbound(redis, GATEWAY);
-    return [...pending, ...ids.filter((id) => compareEntryIds(id, wantedFrom) >= 0)];
-  };
-  expect(await wanted()).toEqual(ids);
-  await redis.xreadgroup('GROUP', 'gateway', 'g', 'COUNT', 2, 'STREAMS', GATEWAY, '>');
-  expect(await wanted()).toEqual(ids);
-  await redis.xack(GATEWAY, 'gateway', ids[0]!);
-  expect(await wanted()).toEqual(ids.slice(1));
 });
