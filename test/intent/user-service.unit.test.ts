@@ -1,12 +1,13 @@
-/** The client of the User Service, against the stand-in. */
+/** The client of the User Service, against the stand-in, and what `doctor` says of that service, which it asks as the service does. */
 import { once } from 'node:events';
-import type { RequestListener, Server } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { types } from 'node:util';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import type { UserService } from '../../activities/intent/user-service.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
+import { checkUserService } from '../../cli/intent/check.ts';
 import type { UserServiceFailure, UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
@@ -22,7 +23,7 @@ const TIMED_OUT = /^User Service did not answer: .*(timed out|due to timeout)$/;
 const caller = createHttpCaller();
 let standIn: UserServiceStandIn;
 let users: UserService;
-let server: Server | undefined;
+const servers: Server[] = [];
 let logs: LogLine[];
 
 const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
@@ -39,17 +40,21 @@ afterAll(() => caller.close());
 
 afterEach(async () => {
   await standIn.stop();
-  server?.closeAllConnections();
-  server?.close();
-  server = undefined;
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    server.close();
+  }
 });
 
-/** A User Service that answers in ways the stand-in has no script for. */
-async function serviceAnswering(listener: RequestListener, timeoutMs = PATIENT_MS): Promise<UserService> {
-  server = createServer(listener).listen(0, '127.0.0.1');
+/** Where a User Service answers in ways the stand-in has no script for. */
+async function urlAnswering(listener: RequestListener): Promise<string> {
+  const server = createServer(listener).listen(0, '127.0.0.1');
+  servers.push(server);
   await once(server, 'listening');
-  return clientOf(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, timeoutMs);
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
+const serviceAnswering = async (listener: RequestListener, timeoutMs = PATIENT_MS): Promise<UserService> =>
+  clientOf(await urlAnswering(listener), timeoutMs);
 
 async function failureOf(lookup: Promise<unknown>): Promise<UserServiceError> {
   const result = await lookup.catch((error: unknown) => error);
@@ -76,12 +81,6 @@ describe('answers', () => {
   test('I11 404 subject_not_found says that there is no such user', async () => {
     expect(await users.findRecipient('nobody')).toBeUndefined();
     expect(askedFor()).toEqual(['nobody']);
-  });
-
-  test('I11 another 404 says nothing about the user', async () => {
-    const misrouted = clientOf(`${standIn.url}/elsewhere`);
-    expect(await messageOf(misrouted.findRecipient('user-1'))).toBe('User Service answered with status 404');
-    expect(askedFor()).toEqual([]);
   });
 
   test.each([
@@ -232,22 +231,14 @@ describe('ids', () => {
 
   test('I11 a base URL may have a path, and slashes at its end', async () => {
     const paths: (string | undefined)[] = [];
-    await serviceAnswering((request, response) => {
+    const url = await urlAnswering((request, response) => {
       paths.push(`${request.method} ${request.url}`);
       response.writeHead(200).end('{"email":"ada@example.com"}');
     });
-    const { port } = server!.address() as AddressInfo;
-    const service = clientOf(`http://127.0.0.1:${port}/users///`);
 
-    expect(await service.findRecipient('a/b')).toBeDefined();
+    expect(await clientOf(`${url}/users///`).findRecipient('a/b')).toBeDefined();
     expect(paths).toEqual(['GET /users/api/v1/internal/users/a%2Fb']);
   });
-});
-
-test('I13 a bad language keeps no user from getting mail, in the one locale there is', async () => {
-  const body = '{"email":"ada@example.com","preferred_language":["en"],"further":"fields"}';
-  const service = await serviceAnswering((_request, response) => response.writeHead(200).end(body));
-  expect(await service.findRecipient('user-1')).toMatchObject({ email: 'ada@example.com', locale: 'en' });
 });
 
 describe('breaker', () => {
@@ -373,5 +364,38 @@ describe('breaker', () => {
     // On a busy machine a time-out can come before its request.
     if (failure.kind === 'hold') expect(askedFor().length).toBeLessThanOrEqual(THRESHOLD);
     else expect(askedFor()).toHaveLength(THRESHOLD);
+  });
+});
+
+describe('what doctor says', () => {
+  const TIMEOUT_MS = 500;
+  const UNKNOWN_USER = JSON.stringify({ error: { code: 'subject_not_found', message: 'nobody' } });
+  const asked = async (answer: RequestListener, token?: string) =>
+    checkUserService(`${await urlAnswering(answer)}/`, { token }, TIMEOUT_MS);
+
+  test('I40 it shows the token of the service, and says when it is refused', async () => {
+    const guarded = ({ headers }: IncomingMessage, response: ServerResponse) =>
+      headers.authorization === 'Bearer of-this-service'
+        ? response.writeHead(404).end(UNKNOWN_USER)
+        : response.writeHead(401).end();
+    expect(await asked(guarded, 'of-this-service')).toMatchObject({ status: 'ok' });
+    expect(await asked(guarded, 'of-another')).toMatchObject({
+      status: 'error',
+      detail: expect.stringContaining('status 401') as string,
+      hint: expect.stringContaining('NOTIFICATION_USER_SERVICE_TOKEN') as string,
+    });
+  });
+
+  test('I40 it tells a User Service from what else may answer there', async () => {
+    const says = async (status: number, body: string) =>
+      (await asked((_, response) => response.writeHead(status).end(body))).status;
+    expect(await says(404, UNKNOWN_USER)).toBe('ok');
+    expect(await says(404, 'not found')).toBe('error');
+    expect(await says(503, '')).toBe('error');
+    expect(await asked(() => undefined)).toMatchObject({
+      status: 'error',
+      detail: expect.stringContaining('timed out') as string,
+    });
+    expect(await checkUserService(undefined, {}, TIMEOUT_MS)).toMatchObject({ status: 'warn' });
   });
 });
