@@ -46,32 +46,22 @@ const membersOf = (payload: Record<string, string | number>) => {
     );
 };
 
-const userIds = fc
-  .array(
-    fc.oneof(
-      text,
-      fc.string({ unit: 'binary', minLength: 1, maxLength: 6 }),
-      fc.constantFrom('user-1', 'user-2'),
-    ),
-    {
-      maxLength: 5,
-    },
-  )
-  .map((ids) => JSON.stringify(ids));
+const userId = fc.oneof(
+  text,
+  fc.string({ unit: 'binary', minLength: 1, maxLength: 6 }),
+  fc.constantFrom('user-1', 'user-2'),
+);
+const userIds = fc.array(userId, { maxLength: 5 }).map((ids) => JSON.stringify(ids));
+
+const mostly = (usual: fc.Arbitrary<string>, other: fc.Arbitrary<string>) =>
+  fc.oneof({ weight: 9, arbitrary: usual }, { weight: 1, arbitrary: other });
+const msBetween = (min: number, max: number) => fc.integer({ min, max }).map(String);
 
 /** Some are of the form. */
-const hex = (length: number) =>
-  fc.oneof(
-    { weight: 1, arbitrary: fc.constant('0'.repeat(length)) },
-    {
-      weight: 9,
-      arbitrary: fc.string({
-        unit: fc.constantFrom(...'0123456789abcdef'),
-        minLength: length,
-        maxLength: length,
-      }),
-    },
-  );
+const hex = (length: number) => {
+  const digits = { unit: fc.constantFrom(...'0123456789abcdef'), minLength: length, maxLength: length };
+  return mostly(fc.string(digits), fc.constant('0'.repeat(length)));
+};
 const traceparents = fc.oneof(
   text,
   fc
@@ -98,26 +88,12 @@ export const strangeIntent: fc.Arbitrary<EntryFields> = fc
           payload_json: membersOf(samplePayload(type)),
           recipient_user_ids_json: userIds,
           idempotency_key: fc.oneof(text, fc.string({ unit: 'binary', minLength: 1 })),
-          occurred_at_ms: fc.oneof(
-            fc.integer({ min: 946_684_800_000, max: 1_999_999_999_999 }).map(String),
-            text,
-          ),
-          deliver_at_ms: fc.oneof(
-            {
-              weight: 9,
-              arbitrary: fc.integer({ min: 946_684_800_000, max: 1_800_000_000_000 }).map(String),
-            },
-            { weight: 1, arbitrary: text },
-          ),
+          occurred_at_ms: fc.oneof(msBetween(946_684_800_000, 1_999_999_999_999), text),
+          deliver_at_ms: mostly(msBetween(946_684_800_000, 1_800_000_000_000), text),
           expires_at_ms: fc.oneof(
-            {
-              weight: 4,
-              arbitrary: fc.integer({ min: 2_000_000_000_000, max: 2_500_000_000_000 }).map(String),
-            },
-            {
-              weight: 2,
-              arbitrary: fc.oneof(fc.nat().map(String), fc.nat(2_500_000_000_000).map(String), text),
-            },
+            msBetween(2_000_000_000_000, 2_500_000_000_000),
+            msBetween(0, 2_500_000_000_000),
+            mostly(fc.nat().map(String), text),
           ),
           request_id: text,
           traceparent: traceparents,
