@@ -16,7 +16,7 @@ import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { MAIL } from '../service-process.ts';
 import { publishTurn, turnIntent } from './entries.ts';
-import { usersUpTo } from './rows.ts';
+import { outboundSeen, usersUpTo } from './rows.ts';
 import type { Shop } from './shop.ts';
 import { createShop, statementIn } from './shop.ts';
 
@@ -154,22 +154,11 @@ drill({
   prepare: async () => {
     id = await publish('restored');
     await untilRoute(id, 'email', 'published');
-    await seen();
+    await outboundSeen(ground.slot);
   },
   inject: () => ground.slot.redis.del(MAIL),
   says: { 'temporal workflow list': /outboundRepair/ },
 });
-
-/** The watch has seen what is in the stream. */
-const seen = () =>
-  eventually('the watch to see the stream', async () => {
-    const [last] = await ground.slot.redis.xrevrange(MAIL, '+', '-', 'COUNT', 1);
-    const { rows } = await ground.slot.db.query(
-      'SELECT FROM notification.outbound_streams WHERE stream = $1 AND last_entry_id = $2 AND suspect_since IS NULL',
-      [MAIL, last?.[0]],
-    );
-    return rows.length > 0;
-  });
 
 drill({
   alarm: 'NotificationRepairStuck',
@@ -177,7 +166,7 @@ drill({
   prepare: async () => {
     id = await publish('stuck');
     await untilRoute(id, 'email', 'published');
-    await seen();
+    await outboundSeen(ground.slot);
     await steering().channels.pause('email', BY);
   },
   inject: async () => {

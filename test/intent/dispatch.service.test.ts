@@ -15,7 +15,7 @@ import { createLogger } from '../../workers/logger.ts';
 import { eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { MAIL, allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { accepted, entryOf, turn } from './entries.ts';
-import { cancelOne, countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
+import { acceptRows, cancelOne, countOf, intentStatusOf, resultOf, usersUpTo } from './rows.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
 
 const STREAM = 'notification:intents';
@@ -182,43 +182,20 @@ describe('the order of dispatch', () => {
     ]);
     await until(33);
     // One that is accepted is under way until its routes are tried, or paused.
-    await accept(ids[1]!);
+    await acceptRows(slot, [flood[1]!]);
     const later = intentOf(OF_ANOTHER);
     await writeOpenRows(slot.db, [later]);
     dispatcher.wake();
     await until(34);
     await slot.db.query(
-      "INSERT INTO notification.holds (kind, name, is_paused, changed_by, changed_at) VALUES ('channel', 'push', true, 'test', now())",
+      `INSERT INTO notification.holds (kind, name, is_paused, changed_by, changed_at)
+       SELECT 'channel', name, true, 'test', now() FROM unnest(ARRAY['push', 'email']) AS name`,
     );
     await until(35);
     await end();
     clock.mockRestore();
     expect(started.slice(32)).toEqual([ids[30], later.notificationId, ids[31]]);
   });
-
-  /** Writes its record, with one route that was not tried. */
-  async function accept(notificationId: string): Promise<void> {
-    await slot.db.query(
-      `INSERT INTO notification.records
-         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
-          request_fingerprint, occurred_at, accepted_at, updated_at, idempotency_expires_at)
-       SELECT notification_id, notification_type, producer, 'user', '["user-1"]', '{}', idempotency_key, fingerprint,
-              now(), now(), now(), now()
-         FROM notification.intents
-        WHERE notification_id = $1`,
-      [notificationId],
-    );
-    await slot.db.query(
-      `INSERT INTO notification.routes
-         (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, created_at, updated_at)
-       VALUES ($1, 'push:user:user-1', 'push', 'user:user-1', 'pending', 3, now(), now(), now())`,
-      [notificationId],
-    );
-    await slot.db.query(
-      "UPDATE notification.intents SET status = 'accepted', entry = NULL WHERE notification_id = $1",
-      [notificationId],
-    );
-  }
 
   test('I89 all intents for later go when their time has come, also more than one look releases', async () => {
     await writeOpenRows(
@@ -266,57 +243,53 @@ describe('the order of dispatch', () => {
   });
 });
 
-test('I89 of many intents whose time has come some are delivered at a time, and new ones beside them', async () => {
-  const due = Array.from({ length: 500 }, () => intentOf());
-  await writeOpenRows(slot.db, due);
-  await slot.db.query('UPDATE notification.intents SET due_at = now()');
-  const deliveries: string[][] = [];
-  const ended = Promise.withResolvers<Set<string>>();
-  const dispatcher = createDispatcher({
-    ...{ db: slot.db, workflows: {} as WorkflowClient, log: createLogger('fatal') },
-    bridge: { dispatch: 'direct' },
-    deliverTogether(ids) {
-      deliveries.push([...ids]);
-      return ended.promise;
-    },
-  });
-  const stop = new AbortController();
-  dispatcher.urgentOnly(false);
-  const running = dispatcher.run(stop.signal);
-  await eventually('two deliveries', () => Promise.resolve(deliveries.length === 2));
-  const fresh = intentOf();
-  await writeOpenRows(slot.db, [fresh]);
-  dispatcher.wake();
-  await eventually('one more', () => Promise.resolve(deliveries.length > 2));
-  expect(deliveries.slice(2)).toEqual([[fresh.notificationId]]);
-  stop.abort();
-  ended.resolve(new Set());
-  await running;
-});
+describe('what is delivered together', () => {
+  /** Has five hundred intents delivered, none of which ends. @returns the deliveries, in their order. */
+  async function deliver(wanted: number, isDue: boolean) {
+    const rows = Array.from({ length: 500 }, () => intentOf());
+    await writeOpenRows(slot.db, rows);
+    if (isDue) await slot.db.query('UPDATE notification.intents SET due_at = now()');
+    const deliveries: string[][] = [];
+    const ended = Promise.withResolvers<Set<string>>();
+    const dispatcher = createDispatcher({
+      ...{ db: slot.db, workflows: {} as WorkflowClient, log: createLogger('fatal') },
+      bridge: { dispatch: 'direct' },
+      deliverTogether(ids) {
+        deliveries.push([...ids]);
+        return ended.promise;
+      },
+    });
+    const stop = new AbortController();
+    dispatcher.urgentOnly(false);
+    const running = dispatcher.run(stop.signal);
+    const until = (count: number) =>
+      eventually(`${count} deliveries`, () => Promise.resolve(deliveries.length >= count));
+    await until(wanted);
+    return {
+      ...{ deliveries, dispatcher, until },
+      end() {
+        stop.abort();
+        ended.resolve(new Set());
+        return running;
+      },
+    };
+  }
 
-test('I56 in mode direct four hundreds of one producer are delivered at a time', async () => {
-  await writeOpenRows(
-    slot.db,
-    Array.from({ length: 500 }, () => intentOf()),
-  );
-  const deliveries: number[] = [];
-  const ended = Promise.withResolvers<Set<string>>();
-  const dispatcher = createDispatcher({
-    ...{ db: slot.db, workflows: {} as WorkflowClient, log: createLogger('fatal') },
-    bridge: { dispatch: 'direct' },
-    deliverTogether(ids) {
-      deliveries.push(ids.length);
-      return ended.promise;
-    },
+  test('I89 of many intents whose time has come some are delivered at a time, and new ones beside them', async () => {
+    const { deliveries, dispatcher, until, end } = await deliver(2, true);
+    const fresh = intentOf();
+    await writeOpenRows(slot.db, [fresh]);
+    dispatcher.wake();
+    await until(3);
+    expect(deliveries.slice(2)).toEqual([[fresh.notificationId]]);
+    await end();
   });
-  const stop = new AbortController();
-  dispatcher.urgentOnly(false);
-  const running = dispatcher.run(stop.signal);
-  await eventually('four deliveries', () => Promise.resolve(deliveries.length === 4));
-  stop.abort();
-  ended.resolve(new Set());
-  await running;
-  expect(deliveries).toEqual([100, 100, 100, 100]);
+
+  test('I56 in mode direct four hundreds of one producer are delivered at a time', async () => {
+    const { deliveries, end } = await deliver(4, false);
+    await end();
+    expect(deliveries.map(({ length }) => length)).toEqual([100, 100, 100, 100]);
+  });
 });
 
 describe('in mode direct', () => {
@@ -334,62 +307,40 @@ describe('in mode direct', () => {
     expect(new Set((await statuses()).map(([, status]) => status))).toEqual(new Set(['accepted']));
   });
 
-  test('I56 I16 each push event says what its own intent says', async () => {
-    const games = ['game-a', 'game-b'];
-    const ids = await append(
-      slot.redis,
-      games.map((game) =>
-        turn({
-          ...{ idempotency_key: game, recipient_user_ids_json: '["user-1"]' },
-          payload_json: JSON.stringify({ game_id: game, game_name: game, turn_number: 1 }),
-        }),
-      ),
-    );
-    await slot.startService(DIRECT);
-    await allPublished(slot, 4, LIMIT_MS);
-    const entries = await slot.redis.xrangeBuffer('gateway:client-events', '-', '+');
-    for (const [n, game] of games.entries()) {
-      const [, fields] = entries.find(([, all]) => Buffer.concat(all).includes(ids[n]!))!;
-      expect([game, Buffer.concat(fields).includes(game)]).toEqual([game, true]);
-    }
-  });
-
-  test('I56 I9 I11 repeats, conflicts and unknown recipients cost no other intent anything', async () => {
-    const [first, repeat, conflict, unknown, last] = await append(slot.redis, [
-      turnTo('user-1', 'one'),
-      turnTo('user-1', 'one'),
-      turnTo('user-2', 'one'),
-      turnTo('nobody', 'two'),
-      turnTo('user-3', 'three'),
+  test('I56 I16 I9 I11 each push event says what its own intent says, and repeats, conflicts and unknown recipients cost no other anything', async () => {
+    const games = ['one', 'three'];
+    const ofGame = (game: string, n: number) =>
+      turn({
+        ...{ idempotency_key: game, recipient_user_ids_json: `["user-${n}"]` },
+        payload_json: JSON.stringify({ game_id: game, game_name: game, turn_number: 1 }),
+      });
+    const [first, repeat, conflict, unknown, last, large, behind] = await append(slot.redis, [
+      ...[ofGame('one', 1), ofGame('one', 1), ofGame('one', 2), turnTo('nobody', 'two'), ofGame('three', 3)],
+      // More recipients than are delivered together.
+      turn({ idempotency_key: 'large', recipient_user_ids_json: JSON.stringify(usersUpTo(40)) }),
+      turnTo('user-50', 'large'),
     ]);
     await slot.startService(DIRECT);
-    await eventually('all to be decided', async () => {
-      const found = await statuses();
-      return found.length === 5 && found.every(([, status]) => status !== 'open');
-    });
-    await allPublished(slot, 4, LIMIT_MS);
+    await allPublished(slot, 84, LIMIT_MS);
+    await eventually('all to be decided', async () =>
+      (await statuses()).every(([, status]) => status !== 'open'),
+    );
     expect(await statuses()).toEqual([
       [first, 'accepted'],
       [repeat, 'duplicate'],
       [conflict, 'conflict'],
       [unknown, 'refused'],
       [last, 'accepted'],
+      [large, 'accepted'],
+      [behind, 'conflict'],
     ]);
-    expect(await workflowsOf()).toBe(0);
-  });
-
-  test('intent-7 I9 of two with one key the earlier wins, though it has more recipients than are delivered together', async () => {
-    const [earlier, later] = await append(slot.redis, [
-      turn({ idempotency_key: 'one', recipient_user_ids_json: JSON.stringify(usersUpTo(40)) }),
-      turnTo('user-50', 'one'),
-    ]);
-    await slot.startService(DIRECT);
-    await allPublished(slot, 80, LIMIT_MS);
-    await eventually(
-      'the later one to be refused',
-      async () => (await intentStatusOf(slot, later!)) === 'conflict',
-    );
-    expect((await outboundIds(slot.redis)).every((id) => id.startsWith(earlier!))).toBe(true);
+    // At most those of the large audience and of its key.
+    expect(await workflowsOf()).toBeLessThanOrEqual(2);
+    const entries = await slot.redis.xrangeBuffer('gateway:client-events', '-', '+');
+    for (const [n, game] of games.entries()) {
+      const [, fields] = entries.find(([, all]) => Buffer.concat(all).includes([first, last][n]!))!;
+      expect([game, Buffer.concat(fields).includes(game)]).toEqual([game, true]);
+    }
   });
 
   test('I56 I12 one whose lookups hang gets a workflow, and so does one behind it with its key', async () => {

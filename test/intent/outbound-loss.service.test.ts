@@ -3,7 +3,7 @@ import { repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
-import { bothPublished, countOf } from './rows.ts';
+import { bothPublished, countOf, outboundSeen } from './rows.ts';
 
 const slot = slotOfTests();
 beforeAll(async () => {
@@ -20,20 +20,7 @@ async function publishedTurns(...keys: string[]): Promise<string[]> {
   return ids;
 }
 
-/** Until the watch has seen all that is in both streams, and suspects none. */
-const seen = () =>
-  eventually('the watch to see both streams', async () => {
-    const { rows } = await slot.db.query<{ stream: string; last_entry_id: string }>(
-      'SELECT stream, last_entry_id FROM notification.outbound_streams WHERE suspect_since IS NULL',
-    );
-    const newest = await Promise.all(
-      [GATEWAY, MAIL].map(
-        async (stream) => (await slot.redis.xrevrange(stream, '+', '-', 'COUNT', 1))[0]?.[0],
-      ),
-    );
-    const isSeen = newest.every((id) => id === undefined || rows.some((row) => row.last_entry_id === id));
-    return rows.length === 2 && isSeen;
-  });
+const seen = () => outboundSeen(slot);
 const suspected = () => countOf(slot, 'outbound_streams', 'suspect_since IS NOT NULL');
 const untilSuspected = () => eventually('the streams to be suspected', async () => (await suspected()) > 0);
 const untilTrusted = () => eventually('the streams to be trusted', async () => (await suspected()) === 0);

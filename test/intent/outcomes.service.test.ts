@@ -1,5 +1,4 @@
 /** What producers are told about their intents: each kind of event, and one end for each intent. */
-import { insertRecords } from '../../activities/intent/decisions.ts';
 import {
   OPEN_GENERATION,
   RECORD_FAILURE,
@@ -8,7 +7,6 @@ import {
   settleRoutes,
 } from '../../activities/intent/route-rows.ts';
 import { query } from '../../activities/postgres.ts';
-import { GALAXY } from '../../api/intent/galaxy.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, OUTCOME_KINDS } from '../../api/intent/outcome.ts';
 import type { Operator } from '../../client/operator.ts';
@@ -18,7 +16,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted, untilLocked } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
 import { accepted, entryOf, publishTurn, turn } from './entries.ts';
-import { EMAIL, PUSH, countOf, endOf, replayRoute, resultOf, toldOf } from './rows.ts';
+import { EMAIL, PUSH, acceptRows, countOf, endOf, replayRoute, resultOf, toldOf } from './rows.ts';
 
 const TELLING = {
   NOTIFICATION_OUTCOMES: 'all',
@@ -58,10 +56,7 @@ async function acceptAlone() {
   await tell(OUTCOME_KINDS);
   const intent = accepted(turn({ recipient_user_ids_json: '["user-1"]' }));
   await writeRows(slot.db, [intent]);
-  const recipients = [{ userId: 'user-1', email: 'ada@example.com', locale: 'en' as const }];
-  await insertRecords(slot.db, [{ intent, audience: { kind: 'user', recipients } }], {
-    ...{ catalog: GALAXY, budgets: { push: 1, email: 1 }, idempotencyTtlMs: 3_600_000, redis: slot.redis },
-  });
+  await acceptRows(slot, [intent]);
   return async (wanted: string) => {
     const slice = { notificationId: intent.notificationId, offset: 0, limit: 99 };
     return (await loadSlice(slot.db, slice)).find(({ routeId }) => routeId === wanted)!;

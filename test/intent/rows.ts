@@ -1,4 +1,7 @@
 /** Rows and outbound entries of intents, as tests look at them and wait for them. */
+import { insertRecords } from '../../activities/intent/decisions.ts';
+import type { Intent } from '../../api/intent/entry.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
 import { fieldsOf } from '../../api/stream-ids.ts';
@@ -13,7 +16,7 @@ import type { Operator } from '../../client/operator.ts';
 import type { ReplayRequest } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
-import { GATEWAY } from '../service-process.ts';
+import { GATEWAY, MAIL } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 
 /** Routes of an intent to `user-1`. */
@@ -80,6 +83,18 @@ export async function countOf({ db }: Slot, table: string, where = 'true', value
   return rows[0]!.count;
 }
 
+/** Accepts intents that have rows, each of its users with an address, as an attempt that dies before it hands anything off. */
+export const acceptRows = ({ db, redis }: Pick<Slot, 'db' | 'redis'>, intents: readonly Intent[]) => {
+  const items = intents.map((intent) => {
+    const recipients = intent.recipientUserIds.map((userId) => ({
+      ...{ userId, email: `${userId}@example.com`, locale: 'en' as const },
+    }));
+    return { intent, audience: { kind: 'user' as const, recipients } };
+  });
+  const budgets = { push: 3, email: 7 };
+  return insertRecords(db, items, { catalog: GALAXY, budgets, idempotencyTtlMs: 3_600_000, redis });
+};
+
 /** How the row of an intent stands; undefined while it is not read. */
 export async function intentStatusOf({ db }: Slot, notificationId: string): Promise<string | undefined> {
   const { rows } = await db.query<{ status: string }>(
@@ -141,6 +156,19 @@ export async function entriesOf(
     .map(([, flat]) => fieldsOf(flat))
     .filter((fields) => String(fields['event_id'] ?? fields['delivery_id']).startsWith(notificationId));
 }
+
+/** Until the watch has seen all that is in both outbound streams, and suspects none. */
+export const outboundSeen = ({ db, redis }: Slot) =>
+  eventually('the watch to see both streams', async () => {
+    const { rows } = await db.query<{ last_entry_id: string }>(
+      'SELECT last_entry_id FROM notification.outbound_streams WHERE suspect_since IS NULL',
+    );
+    const newest = await Promise.all(
+      [GATEWAY, MAIL].map(async (stream) => (await redis.xrevrange(stream, '+', '-', 'COUNT', 1))[0]?.[0]),
+    );
+    const isSeen = newest.every((id) => id === undefined || rows.some((row) => row.last_entry_id === id));
+    return rows.length === 2 && isSeen;
+  });
 
 /** What producers were told so far, of all intents or of one: each event once, since a relay repeats what is not answered. */
 export async function toldOf({ redis }: Slot, notificationId?: string): Promise<Outcome[]> {
