@@ -7,6 +7,7 @@ import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
+import type { RouteRow } from './rows.ts';
 import { cancelOne, entriesOf, intentStatusOf, replayRoute, routesOf as rowsOf } from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
 
@@ -75,29 +76,17 @@ async function publish(item: string, price: number, options: Options = {}): Prom
 const advance = (...ids: string[]) =>
   slot.db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = ANY ($1)', [ids]);
 
-interface Route {
-  status: string;
-  mark: string | null;
-  message: string | null;
-}
 /** @returns routes by their ids. */
-const routesOf = async (id: string): Promise<Record<string, Route>> =>
-  Object.fromEntries(
-    (await rowsOf(slot, id)).map(
-      ({ route_id, status, last_error_classification: mark, last_error_message: message }) => [
-        route_id,
-        { status, mark, message },
-      ],
-    ),
-  );
+const routesOf = async (id: string): Promise<Record<string, RouteRow>> =>
+  Object.fromEntries((await rowsOf(slot, id)).map((row) => [row.route_id, row]));
 /** Waits until every route of an intent is closed. */
 const closed = (id: string) =>
   eventually(`${id} to be closed`, async () => {
     const routes = Object.values(await routesOf(id));
-    const isOpen = ({ status }: Route) => status === 'pending' || status === 'failed';
+    const isOpen = ({ status }: RouteRow) => status === 'pending' || status === 'failed';
     return routes.length > 0 && !routes.some(isOpen) ? routesOf(id) : undefined;
   });
-async function close(...ids: string[]): Promise<Record<string, Route>[]> {
+async function close(...ids: string[]): Promise<Record<string, RouteRow>[]> {
   await advance(...ids);
   return Promise.all(ids.map(closed));
 }
@@ -125,8 +114,8 @@ async function deliveriesOf(item: string): Promise<{ pushes: Entry[]; mails: Ent
 }
 const COLLAPSED = (carrier: string) => ({
   status: 'skipped',
-  mark: 'collapsed',
-  message: `notification ${carrier} carries the newest of its window`,
+  last_error_classification: 'collapsed',
+  last_error_message: `notification ${carrier} carries the newest of its window`,
 });
 
 test('I93 the newest of a window is delivered when it ends, once, and by itself', async () => {
@@ -261,7 +250,7 @@ test('I93 one that has expired is not delivered, also when another recipient has
   const [routes] = await close(first);
   expect(routes).toMatchObject({
     'push:user:user-1': { status: 'published' },
-    'push:user:user-2': { status: 'skipped', mark: 'expired' },
+    'push:user:user-2': { status: 'skipped', last_error_classification: 'expired' },
   });
   expect((await deliveriesOf('both')).mails.map(({ payload }) => payload['price'])).toEqual([2]);
 });

@@ -10,7 +10,6 @@ import type { Changes } from './entries.ts';
 import { TURN, entryOf, turnIntent } from './entries.ts';
 import {
   bothPublished,
-  cancelOne,
   countOf,
   entriesOf,
   intentStatusOf,
@@ -386,17 +385,6 @@ describe('for later', () => {
     expect(await intentStatusOf(slot, later)).toBe('open');
     await advance(later);
     await bothPublished(slot, [later]);
-  });
-
-  test('I89 it can be cancelled until then', async () => {
-    const later = await publish('cancelled', occurredAt + DAY_MS);
-    await until(later, 'open');
-    await cancelOne(operatorOf(slot), later);
-    await until(later, 'cancelled');
-    await advance(later);
-    const next = await publish('next');
-    await bothPublished(slot, [next]);
-    expect(await intentStatusOf(slot, later)).toBe('cancelled');
   });
 
   test('I89 a time that has passed is now', async () => {

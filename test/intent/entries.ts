@@ -82,14 +82,6 @@ export const turnIntent = (
 export const publishTurn = (
   redis: StreamAppender,
   idempotencyKey: string,
-  recipientUserIds: string[] = ['user-1'],
+  recipientUserIds?: string[],
 ): Promise<string> =>
-  publishIntent(
-    redis,
-    newGameTurnReady({
-      idempotencyKey,
-      occurredAt: Date.now(),
-      recipientUserIds,
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+  publishIntent(redis, { ...turnIntent(idempotencyKey, recipientUserIds), occurredAtMs: Date.now() });

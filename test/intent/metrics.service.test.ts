@@ -5,12 +5,11 @@ import {
   newLobbyMembershipApproved,
   publishIntent,
 } from '../../client/notificationintent.ts';
-import type { Service } from '../../workers/service.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { collectorOfTests } from '../otlp-collector.ts';
+import { GATEWAY } from '../service-process.ts';
 import { turnIntent } from './entries.ts';
 
-const GATEWAY = 'gateway:client-events';
 const INTENTS = 'notification:intents';
 
 /** The seed's nine and ours, each with its attributes; those in brackets are there in some points. */
@@ -40,11 +39,10 @@ const SEED_NAMES = Object.keys(ATTRIBUTES).slice(0, 9);
 
 const slot = slotOfTests();
 const collector = collectorOfTests();
-let service: Service;
 
 /** Everything that is counted happens here, once; the tests look at the counts. */
 beforeAll(async () => {
-  service = await slot.startService({
+  await slot.startService({
     OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
     OTEL_METRIC_EXPORT_INTERVAL: '250',
     NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
@@ -177,15 +175,6 @@ describe('counters', () => {
     // Three of the attempt that succeeded; of the failed one, those that had been answered; and of the two that came again.
     expect(found).toBeGreaterThanOrEqual(3);
     expect(found).toBeLessThanOrEqual(11);
-  });
-
-  test('I33 I31 requests to the probes count', async () => {
-    await fetch(`${service.probesUrl}/readyz`);
-    const [point] = await eventually('a counted request', async () => {
-      const points = collector.latest('notification.internal_http.requests');
-      return points.length > 0 && points;
-    });
-    expect(point).toEqual({ attributes: { path: '/readyz', status: 200 }, value: 1 });
   });
 });
 

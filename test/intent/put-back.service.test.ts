@@ -1,7 +1,7 @@
 /** A store that was put back to an earlier state while the others went on: what it has forgotten is done again. */
-import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { REPLAY_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, slotOfEachTest } from '../harness.ts';
-import { keepRows } from '../put-back.ts';
+import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { GATEWAY, OFFSET_KEY, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 import { EMAIL, PUSH, bothPublished, intentStatusOf, routeIn } from './rows.ts';
@@ -22,13 +22,6 @@ const refused = (id: string, by: string) =>
     );
     return rows[0]?.by === by;
   });
-const ended = (ids: string[]) =>
-  eventually('their workflows to end', async () => {
-    const states = await Promise.all(
-      ids.map((id) => slot.client.workflow.getHandle(notificationWorkflowId(id)).describe()),
-    );
-    return states.every(({ status }) => status.name === 'COMPLETED');
-  });
 /** Until a look has written down where the reader is. */
 const lookedAt = (id: string) =>
   eventually(`a look that has seen ${id}`, async () => {
@@ -48,7 +41,7 @@ test('I52 security-5 intents that PostgreSQL has forgotten are accepted again, t
   const loser = await publishTurn(slot.redis, 'c', ['user-2']);
   await bothPublished(slot, after);
   await refused(loser, after[1]!);
-  await ended([...after, loser]);
+  await untilWorkflowsEnd(slot, [...after, loser]);
   await lookedAt(loser);
   await putBack();
 
@@ -82,10 +75,7 @@ test('I52 security-5 an intent whose workflow goes on without its record is begu
   await putBack();
   await eventually('the intent to be missed', async () => (await intentStatusOf(slot, id)) === 'open');
   await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).signal(REPLAY_SIGNAL, {});
-  await eventually('its workflow to end', async () => {
-    const { status } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
-    return status.name !== 'RUNNING';
-  });
+  await untilWorkflowsEnd(slot, [id]);
   // Another one with its key comes after it, although its workflow has ended.
   const later = await publishTurn(slot.redis, 'b', ['user-2']);
   await eventually('the later one to wait', async () => (await intentStatusOf(slot, later)) === 'open');

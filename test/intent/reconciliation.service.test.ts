@@ -7,7 +7,7 @@ import { reconcile as reconcileAll } from '../reconcile.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
-import { bothPublished, countOf, resultOf } from './rows.ts';
+import { bothPublished, countOf, resultOf, untilStatuses } from './rows.ts';
 
 const slot = slotOfEachTest();
 let other: Slot | undefined;
@@ -41,22 +41,12 @@ const waiting = (id: string) =>
     return (await countOf(slot, 'intents', where, [id])) === 1;
   });
 
-const inStatus = (ids: string[], channel: string, status: string) =>
-  eventually(`${channel} of ${ids.join(', ')} to be ${status}`, async () => {
-    const { rows } = await slot.db.query(
-      'SELECT FROM notification.routes WHERE notification_id = ANY ($1) AND channel = $2 AND status = $3',
-      [ids, channel, status],
-    );
-    return rows.length === ids.length;
-  });
-
 test('I49 security-4 a Temporal that has lost everything: routes and intents that waited are taken up, once', async () => {
   const empty = await takeEmpty();
   const before = await slot.startService(BY_HAND);
   await operatorOf(slot).channels.pause('email', { requestedBy: 'test' });
   const paused = [await publishTurn(slot.redis, 'a'), await publishTurn(slot.redis, 'b')];
-  await inStatus(paused, 'push', 'published');
-  await inStatus(paused, 'email', 'pending');
+  for (const id of paused) await untilStatuses(slot, id, 'pending', 'published');
   slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
   const unresolved = await publishTurn(slot.redis, 'c', ['user-9']);
   await waiting(unresolved);
@@ -69,8 +59,7 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
   slot.userService.heal();
   await operatorOf(empty).channels.resume('email', { requestedBy: 'test' });
   expect(await reconcile(empty)).toMatchObject({ published: 2, restarted: 0 });
-  await inStatus([...paused, unresolved], 'email', 'published');
-  await inStatus([unresolved], 'push', 'published');
+  await bothPublished(slot, [...paused, unresolved]);
   expect(await outboundIds(slot.redis)).toEqual(
     [...deliveriesTo('user-1', paused), ...deliveriesTo('user-9', [unresolved])].sort(),
   );
@@ -83,7 +72,7 @@ test('I49 I52 security-5 routes that PostgreSQL has forgotten to be published ar
   expect(await resultOf(slot, ended)).toMatchObject({ published: 2 });
   await operatorOf(slot).channels.pause('email', { requestedBy: 'test' });
   const waits = await publishTurn(slot.redis, 'b');
-  await inStatus([waits], 'push', 'published');
+  await untilStatuses(slot, waits, 'pending', 'published');
   await eventually('the notification to wait for the e-mail', async () => {
     const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(waits)).describe();
     return raw.pendingActivities?.some(({ activityType }) => activityType?.name === 'awaitAllSettled');
@@ -111,7 +100,7 @@ test('I49 a route that fails when it is taken up climbs the ladder in its own wo
   });
   await slot.redis.mset(GATEWAY, 'not a stream', MAIL, 'not a stream');
   const id = await publishTurn(slot.redis, 'a');
-  for (const channel of ['push', 'email']) await inStatus([id], channel, 'failed');
+  await untilStatuses(slot, id, 'mail_stream_publish_failed', 'gateway_stream_publish_failed');
   await tenMinutesPass();
   expect(await reconcile(slot)).toEqual({ ...NOTHING, overdue: 2 });
   await before.stop();

@@ -17,7 +17,7 @@ import { createLogger } from '../../workers/logger.ts';
 import { eventually, operatorOfTests, slotOfTests } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
-import { countOf } from './rows.ts';
+import { EMAIL, PUSH, bothPublished, routeIn } from './rows.ts';
 
 /** Nothing is left to push. */
 const PUSHED: SymbolConfigState = {
@@ -36,12 +36,6 @@ const STREAM = 'notification:intents';
 const slot = slotOfTests();
 const operator = operatorOfTests(slot);
 beforeAll(() => slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' }));
-
-const published = (id: string, routes: number) =>
-  eventually(`${routes} routes of ${id} to be published`, async () => {
-    const where = "notification_id = $1 AND status = 'published'";
-    return (await countOf(slot, 'routes', where, [id])) === routes;
-  });
 
 /** Puts a run in the place of a workflow of which no worker knows the type: each of its workflow tasks fails. */
 async function getStuck(workflowId: string): Promise<void> {
@@ -76,13 +70,13 @@ async function fallAsleep(workflowId: string): Promise<void> {
   );
 }
 
-const emailOf = (id: string) => routeWorkflowId(id, 'email:user:user-1');
+const emailOf = (id: string) => routeWorkflowId(id, EMAIL);
 
 /** Publishes an intent whose e-mail waits for its channel, in a workflow. */
 async function publishHeld(key: string): Promise<string> {
   await operator.channels.pause('email', { requestedBy: 'test' });
   const id = await publishTurn(slot.redis, key);
-  await published(id, 1);
+  await routeIn(slot, id, PUSH, 'published');
   await eventually(
     'the e-mail to have a workflow',
     async () => (await stateOf(slot.client.workflow, emailOf(id))) === 'RUNNING',
@@ -141,7 +135,7 @@ test.each([
     await end(emailOf(id));
     expect((await notification.describe()).status.name).toBe('RUNNING');
     await letGo();
-    await published(id, 2);
+    await bothPublished(slot, [id]);
     expect(await notification.result()).toMatchObject({ published: 2 });
     expect((await outboundIds(slot.redis)).filter((sent) => sent.startsWith(id))).toHaveLength(2);
   },
@@ -153,7 +147,7 @@ test.each(HARMS)(
     // Nothing is taken up by itself.
     await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
     const settled = await publishTurn(slot.redis, `c ${what}`);
-    await published(settled, 2);
+    await bothPublished(slot, [settled]);
     const open = await publishHeld(`d ${what}`);
     const done = [notificationWorkflowId(settled), routeWorkflowId(settled, 'push-user-1')];
     const undone = [notificationWorkflowId(open), notificationWorkflowId('1-0')];
