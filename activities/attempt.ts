@@ -25,7 +25,7 @@ const HEARTBEAT_MS = 2_000;
 export type TimeOuts = Pick<Info, 'startToCloseTimeoutMs' | 'heartbeatTimeoutMs' | 'isLocal'>;
 
 /** One attempt, by a monotonic clock. Times are ms of {@link performance.now}. */
-export class Attempt {
+class Attempt {
   readonly #begunAtMs: number;
   readonly #limitMs: number;
   readonly #silenceMs: number;
