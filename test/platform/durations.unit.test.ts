@@ -1,5 +1,4 @@
 /** Durations are read alike in variables and on the command line. */
-import { Command } from 'commander';
 import { parseDuration, parseFuture, parseTime } from '../../cli/options.ts';
 import { loadConfig } from '../../config/load.ts';
 import { problemsOf } from './config-problems.ts';
@@ -29,14 +28,6 @@ test.each([
   expect(problemsOf({ [NAME]: text })).toEqual([
     `${NAME} must be a duration above zero such as 250ms, 90s, 1m30s, 2h or 7d (got ${JSON.stringify(text)})`,
   ]);
-});
-
-test('U7 a wrong duration is said with the name of its option', () => {
-  const command = new Command().exitOverride().configureOutput({ writeErr: () => undefined });
-  command.option('--timeout <duration>', 'longest wait', parseDuration);
-  expect(() => command.parse(['--timeout', 'soon'], { from: 'user' })).toThrow(
-    "option '--timeout <duration>' argument 'soon' is invalid. Give a duration such as 250ms, 90s, 1m30s, 2h or 7d.",
-  );
 });
 
 test('U7 times may be durations from now, of any form', () => {

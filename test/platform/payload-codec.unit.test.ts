@@ -20,13 +20,6 @@ const valueOf = (payload: Parameters<typeof defaultPayloadConverter.fromPayload>
 describe('the codec', () => {
   const codec = createPayloadCodec([NEW, OLD]);
 
-  test('I40 what is encrypted says nothing, and opens again', async () => {
-    const [encrypted] = await codec.encode([payloadOf({ name: 'Andromeda' })]);
-    expect(Buffer.from(encrypted!.data!).toString('latin1')).not.toMatch(/Andromeda|json/);
-    const [decrypted] = await codec.decode([encrypted!]);
-    expect(valueOf(decrypted!)).toEqual({ name: 'Andromeda' });
-  });
-
   test('I40 what was changed is refused, wherever it was', async () => {
     const [encrypted] = await codec.encode([payloadOf('plain')], HERE);
     const whole = Buffer.from(encrypted!.data!);
@@ -40,8 +33,9 @@ describe('the codec', () => {
     }
   });
 
-  test('security-15 a payload opens in its workflow alone, in every run, and for who cannot know it', async () => {
+  test('I40 security-15 a payload says nothing, and opens in its workflow alone, in every run, and for who cannot know it', async () => {
     const encrypted = await codec.encode([payloadOf('bound')], HERE);
+    expect(Buffer.from(encrypted[0]!.data!).toString('latin1')).not.toMatch(/bound|json/);
     const activity = { ...HERE, type: 'activity' as const, activityId: '1', isLocal: false };
     for (const context of [HERE, activity, undefined]) {
       expect(valueOf((await codec.decode(encrypted, context))[0]!)).toBe('bound');
