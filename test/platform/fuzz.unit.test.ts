@@ -1,10 +1,9 @@
 /**
- * Whatever comes in from outside: entries of the streams, ids, configuration, what people and other programs send to
- * workflows of subscriptions and to receivers, and files of operators. Never an exception where a decision is due, nothing
+ * Whatever comes in from outside: entries of the streams, ids, configuration, addresses, what other programs send to
+ * receivers, and files of operators. Never an exception where a decision is due, nothing
  * that PostgreSQL or Temporal would refuse later, and no verdict, answer or line of the log that quotes what was planted.
  * FUZZ_CASES sets how many cases there are.
  */
-import { ApplicationFailure } from '@temporalio/common';
 import fc from 'fast-check';
 import type { z } from 'zod';
 import { parseCallbackInput } from '../../api/account-callback/input.ts';
@@ -20,13 +19,10 @@ import { expectStorable } from '../intent/entries.ts';
 import { goodIntents, intentEntry, strangeIntent } from '../intent/fuzzed-entries.ts';
 import { ADMIN_EMAIL_VARIABLES, materializeRoutes, parseIntent } from '../intent/galaxy.ts';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
-import { tokenRequestSchema } from '../../api/subscription/rows.ts';
-import { importedQueueSchema } from '../../client/subscription/import.ts';
 import { verdictsOf } from '../../cli/intent/intents.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
 import { createCollectorReceiver } from '../../client/symbol-config/receiver.ts';
-import * as requests from '../../workflows/subscription/requests.ts';
-import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, fuzz, json, plantedIn, text } from './nasty-inputs.ts';
+import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, fuzz, json, text } from './nasty-inputs.ts';
 
 const ID = '1775121700000-0';
 /** What no text column takes. */
@@ -182,6 +178,7 @@ fuzz(
 
 /** The address of a user, at any place of any value. */
 const PLANTED_ADDRESS = 'pl4nted@person.example';
+const QUOTED = /pl4nted|person\.example/;
 const plantedEntry = (entry: fc.Arbitrary<EntryFields>): fc.Arbitrary<EntryFields> =>
   fc.tuple(entry, fc.nat(), fc.nat()).map(([fields, which, where]) =>
     fields.map(([name, value], at) => {
@@ -222,7 +219,7 @@ fuzz(
       .constantFrom('intent', 'intent', 'job', 'input')
       .chain((kind) => fc.tuple(fc.constant(kind), plantedEntry(entries[kind]))),
   ],
-  ([kind, fields]) => expect(SAID[kind](fields)).not.toMatch(/pl4nted|person\.example/),
+  ([kind, fields]) => expect(SAID[kind](fields)).not.toMatch(QUOTED),
 );
 
 const PLANTED_SECRET = 'pl4nted-secret';
@@ -261,82 +258,14 @@ fuzz(
 
 const PLANTED = 'pl4nted';
 
-const planted = (texts: fc.Arbitrary<string>) => plantedIn(PLANTED, texts);
-
-/** A value of any shape, often near to a good one: members are replaced, and have the mark. */
-function near(...good: object[]): fc.Arbitrary<unknown> {
-  const strange = fc.oneof(
-    planted(text),
-    fc.anything({ maxDepth: 2 }),
-    fc.constantFrom(null, undefined, -1, 0, 1e9, NaN, true, [], {}, '', '\0'),
-    fc.array(planted(text), { maxLength: 3 }),
-  );
-  const changed = fc
-    .tuple(fc.constantFrom(...good), fc.array(fc.tuple(fc.nat(), strange), { maxLength: 3 }))
-    .map(([whole, changes]) => {
-      const copy = structuredClone(whole);
-      for (const [which, value] of changes) {
-        const places = placesIn(copy);
-        const [owner, name] = places[which % places.length]!;
-        owner[name] = value;
-      }
-      return copy;
-    });
-  return fc.oneof({ weight: 5, arbitrary: changed }, { weight: 1, arbitrary: strange });
-}
-
-/** Every member of a value, at any depth. */
-function placesIn(value: object): [Record<string, unknown>, string][] {
-  return Object.entries(value).flatMap(([name, member]) => [
-    [value as Record<string, unknown>, name] as [Record<string, unknown>, string],
-    ...(typeof member === 'object' && member !== null ? placesIn(member as object) : []),
-  ]);
-}
-
-/** JSON near to good values. It has no bigint. */
-const nearJson = (...good: object[]): fc.Arbitrary<string> =>
-  near(...good).map(
-    (value) =>
-      JSON.stringify(value, (_, member: unknown) => (typeof member === 'bigint' ? String(member) : member)) ??
-      '',
-  );
-
-/** A check that takes a value, or refuses it by name without a quotation. */
-function takesOrRefuses(kind: abstract new (...args: never[]) => Error, check: () => unknown): void {
-  try {
-    check();
-  } catch (error) {
-    expect(error).toBeInstanceOf(kind);
-    expect((error as Error).message).not.toContain(PLANTED);
-  }
-}
+/** A text with the mark somewhere in it. */
+const planted = (texts: fc.Arbitrary<string>): fc.Arbitrary<string> =>
+  fc.tuple(texts, fc.nat()).map(([value, at]) => {
+    const place = at % (value.length + 1);
+    return value.slice(0, place) + PLANTED + value.slice(place);
+  });
 
 const PRINT = 'a'.repeat(43);
-const SERVER = { host: 'smp.example.com', port: 5223, keyHash: PRINT };
-const IDS = { connIds: ['aaaaaaaaaaaaaaaa', 'b'] };
-const commands = near(
-  { ...IDS, enable: true },
-  { connId: 'a', server: SERVER },
-  { protocol: 'smp', ...SERVER },
-  { requestId: '00000000-0000-0000-0000-000000000000' },
-  { kind: 'create', ...IDS },
-);
-const checks = [requests.checkRequestId, requests.checkTrust] as ((request: unknown) => void)[];
-
-fuzz(
-  'N1 N17 whatever is asked of a subscription is taken or refused by name, and never quoted',
-  0.3,
-  [commands],
-  (request) => {
-    expect(typeof requests.isCommand(request)).toBe('boolean');
-    for (const check of checks) takesOrRefuses(ApplicationFailure, () => check(request));
-  },
-);
-
-const queues = near(
-  { server: { ...SERVER, port: 1 }, recipientId: 'a'.repeat(32), userId: 1 },
-  { device: { provider: 'AT', token: 'aa' }, verification: { nonce: 'n', code: 'c' } },
-);
 const address = fc.oneof(
   planted(text),
   fc
@@ -348,37 +277,37 @@ const address = fc.oneof(
 );
 
 fuzz(
-  'N1 N17 queues to import, requests for tokens and addresses of routers are taken or refused, and never quoted',
+  'N1 N17 addresses of routers and traces are taken or refused by name, and never quoted',
   0.3,
-  [queues, address],
-  (request, where) => {
-    for (const schema of [importedQueueSchema, tokenRequestSchema]) {
-      const { error } = schema.safeParse(request);
-      // As people are told: where, and what is wrong there.
-      for (const { message } of error?.issues ?? []) expect(message).not.toContain(PLANTED);
-    }
-    takesOrRefuses(AddressError, () => parseBinaryAddress(where));
+  [address],
+  (where) => {
     parseTraceparent(where);
+    try {
+      parseBinaryAddress(where);
+    } catch (error) {
+      expect(error).toBeInstanceOf(AddressError);
+      expect((error as Error).message).not.toContain(PLANTED);
+    }
   },
 );
 
-const intent = {
-  notification_type: 'game.turn.ready',
-  ...{ producer: 'game_master', audience_kind: 'user', recipient_user_ids_json: '["u"]' },
-  ...{ idempotency_key: 'k', occurred_at_ms: '1790000000000' },
-  payload_json: '{"game_id":"g","game_name":"G","turn_number":1}',
-};
-const lines = fc.array(json, { maxLength: 3 }).map((texts) => texts.join('\n'));
+const written = fc.oneof(
+  plantedEntry(intentEntry).map((fields) =>
+    JSON.stringify(Object.fromEntries(fields.map(([name, value]) => [String(name), String(value)]))),
+  ),
+  json,
+  fc.array(json, { maxLength: 3 }).map((texts) => texts.join('\n')),
+);
 
 fuzz(
   'I70 any file given to `intents validate` has a verdict for each of its intents, and none quotes a value of it',
   0.2,
-  [fc.oneof(nearJson(intent, [intent, intent]), json, lines)],
-  (written) => {
-    for (const verdict of verdictsOf(GALAXY, written)) {
+  [written],
+  (content) => {
+    for (const verdict of verdictsOf(GALAXY, content)) {
       if (!('code' in verdict)) continue;
       expect(verdict.code).toMatch(/^[a-z_]+$/);
-      expect(verdict.problem).not.toContain(PLANTED);
+      expect(verdict.problem).not.toMatch(QUOTED);
     }
   },
 );
@@ -389,15 +318,11 @@ const trusting = { log: { info: keep, error: keep }, acceptsUnsigned: true } as 
 const callbacks = createCallbackReceiver({ store: memoryCallbackStore(), ...trusting });
 const forgetful = { read: async () => undefined, write: async () => undefined } as never;
 const symbols = await createCollectorReceiver({ ...trusting, defaults: [], store: forgetful });
-const body = fc.oneof(
-  planted(json),
-  nearJson({ version: 1, symbols: [{ symbol: 'BTC' }] }, { peakValue: '1', bottomValue: '1' }),
-);
 
 fuzz(
   'C5 S1 whatever is sent to a receiver is answered, and never quoted in its log',
   0.2,
-  [body, planted(text)],
+  [planted(json), planted(text)],
   async (content, where) => {
     const answers = [
       await callbacks.answer({ path: `/users/${where}/hourly/0`, headers: {}, body: content }),

@@ -31,13 +31,6 @@ export const fuzz = <Values extends [unknown, ...unknown[]]>(
     60_000 + CASES * 10,
   );
 
-/** A text with the mark somewhere in it. */
-export const plantedIn = (mark: string, texts: fc.Arbitrary<string>): fc.Arbitrary<string> =>
-  fc.tuple(texts, fc.nat()).map(([value, at]) => {
-    const place = at % (value.length + 1);
-    return value.slice(0, place) + mark + value.slice(place);
-  });
-
 const LONG = 'x'.repeat(5_000);
 
 export const NASTY_TEXTS: readonly string[] = [
