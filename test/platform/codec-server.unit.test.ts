@@ -1,18 +1,22 @@
-/** The server that decrypts for people: who may read what, and what the log says of it. */
+/** The server that decrypts for people: who may read what, what the log says of it, and what its process needs. */
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
+import { createInterface } from 'node:readline';
 import { defaultPayloadConverter } from '@temporalio/common';
 import type { CryptoKey, JWK, JWTPayload } from 'jose';
 import { SignJWT, UnsecuredJWT, exportJWK, generateKeyPair } from 'jose';
 import { createPayloadCodec } from '../../api/payload-codec.ts';
+import { loadCodecConfig } from '../../config/load.ts';
 import type { CodecServer } from '../../workers/codec-server.ts';
 import { startCodecServer } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { eventually } from '../eventually.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
 
 const KEY = { id: '2026', key: randomBytes(32) };
 const AUDIENCE = 'temporal-codec';
@@ -81,14 +85,6 @@ describe('the codec server', () => {
       ...init,
       headers: { authorization: `Bearer ${TOKEN}`, ...init.headers },
     });
-  test('I40 it decodes', async () => {
-    const plain = payloadOf({ name: 'Andromeda' });
-    const sealed = (await codec.encode([plain])).map(asJson);
-    const decoded: unknown = await (
-      await ask('/decode', { body: JSON.stringify({ payloads: sealed }) })
-    ).json();
-    expect(decoded).toEqual({ payloads: [asJson(plain)] });
-  });
 
   test('I40 without a token no caller gets an answer', async () => {
     for (const authorization of ['', 'Bearer', 'Bearer wrong', `Basic ${TOKEN}`, TOKEN]) {
@@ -131,9 +127,14 @@ describe('the codec server', () => {
     expect([response.status, await response.text()]).toEqual([status, expect.stringContaining(text)]);
   });
 
-  test('I40 security-2 other paths and methods are refused, and a huge body is not read', async () => {
-    expect((await ask('/other', { body: '{}' })).status).toBe(404);
-    expect((await ask('//', { body: '{}' })).status).toBe(404);
+  test('I40 security-2 security-16 other paths and methods are refused, no caller encodes, and a huge body is not read', async () => {
+    for (const path of ['/encode', '/other', '//']) {
+      const refused = await ask(path, { body: '{"payloads":[]}' });
+      expect([refused.status, await refused.text()]).toEqual([
+        404,
+        expect.stringContaining('there is /decode'),
+      ]);
+    }
     expect((await ask('/decode', { method: 'GET' })).status).toBe(405);
     const huge = await ask('/decode', { body: 'x'.repeat(5 * 1024 * 1024) });
     expect(huge.status).toBe(413);
@@ -225,9 +226,9 @@ describe('the tokens of the codec server', () => {
     token: string,
     sealed: readonly ReturnType<typeof payloadOf>[],
     headers: Record<string, string> = {},
-    { port, path = '/decode' }: { port?: number; path?: string } = {},
+    { port }: { port: number } = server,
   ) => {
-    const response = await fetch(`http://127.0.0.1:${port ?? server.port}${path}`, {
+    const response = await fetch(`http://127.0.0.1:${port}/decode`, {
       method: 'POST',
       headers: { authorization: `Bearer ${token}`, ...headers },
       body: JSON.stringify({ payloads: sealed.map(asJson) }),
@@ -321,24 +322,72 @@ describe('the tokens of the codec server', () => {
     asking.destroy();
   });
 
-  test('security-16 no caller encodes', async () => {
-    const token = await signed(claims({ permissions: ['temporal-system:admin'] }));
-    const refused = await decode(token, [payloadOf('x')], {}, { path: '/encode' });
-    expect([refused.status, refused.text]).toEqual([404, expect.stringContaining('there is /decode')]);
-  });
-
   test('security-16 a new key of the issuer is taken, and while it is away no caller is believed', async () => {
     const sealed = await codec.encode([payloadOf('x')], owner('w'));
     const second = await newKey('second');
     published = [second];
     const fresh = await start({ log });
-    const at = { port: fresh.port };
     keysStatus = 500;
-    expect((await decode(await signed(claims(), second), sealed, {}, at)).status).toBe(503);
+    expect((await decode(await signed(claims(), second), sealed, {}, fresh)).status).toBe(503);
     keysStatus = 200;
-    expect((await decode(await signed(claims(), second), sealed, {}, at)).status).toBe(200);
-    expect((await decode(await signed(claims()), sealed, {}, at)).status).toBe(401);
+    expect((await decode(await signed(claims(), second), sealed, {}, fresh)).status).toBe(200);
+    expect((await decode(await signed(claims()), sealed, {}, fresh)).status).toBe(401);
     await fresh.stop();
     published = [first];
+  });
+});
+
+describe('the codec server as a separate process', () => {
+  const ENV = {
+    NODE_ENV: 'production',
+    NOTIFICATION_PAYLOAD_KEYS: `k:${KEY.key.toString('base64')}`,
+    NOTIFICATION_CODEC_JWKS_URL: 'https://login.example/keys',
+    NOTIFICATION_CODEC_ISSUER: 'login',
+    NOTIFICATION_CODEC_AUDIENCE: 'codec',
+    NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
+    NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+  };
+
+  test('security-2 it runs in production without an address of Redis, PostgreSQL and Temporal', async () => {
+    const child = spawn(process.execPath, ['workers/main.ts', 'codec-server'], {
+      env: { ...PROGRAM_ENV, ...ENV },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const ended = once(child, 'close');
+    try {
+      let ready: { port?: number; probes?: string } = {};
+      for await (const line of createInterface({ input: child.stdout })) {
+        const said = JSON.parse(line) as typeof ready & { msg: string };
+        if (said.msg === 'codec server ready') ready = said;
+        if (ready.port !== undefined) break;
+      }
+      const headers = { authorization: 'Bearer x' };
+      const answers = [
+        await fetch(`http://127.0.0.1:${ready.port}/decode`, { method: 'POST', headers, body: '{}' }),
+        await fetch(`${ready.probes}/readyz`),
+      ];
+      expect(answers.map(({ status }) => status)).toEqual([401, 200]);
+    } finally {
+      child.kill('SIGTERM');
+    }
+    expect(await ended).toEqual([0, null]);
+  }, 60_000);
+
+  test.each([
+    ['no address', { NOTIFICATION_CODEC_HTTP_ADDR: '' }, 'NOTIFICATION_CODEC_HTTP_ADDR is required'],
+    ['no key', { NOTIFICATION_PAYLOAD_KEYS: '' }, 'NOTIFICATION_PAYLOAD_KEYS is required'],
+    ['no signer of tokens', { NOTIFICATION_CODEC_JWKS_URL: '' }, 'NOTIFICATION_CODEC_JWKS_URL is required'],
+    ['an address for all', { NOTIFICATION_CODEC_HTTP_ADDR: ':8091' }, 'must be on the loopback'],
+    ['another kind of production', { NODE_ENV: 'prod' }, 'NODE_ENV must be'],
+  ])('security-2 with %s it does not start', (_, env: Record<string, string>, named) => {
+    expect(() => loadCodecConfig({ ...ENV, ...env })).toThrow(named);
+  });
+
+  test('security-2 what is open to servers that it does not call stops nothing', () => {
+    const open = { NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379', TEMPORAL_ADDRESS: 'temporal:7233' };
+    expect(loadCodecConfig({ ...ENV, ...open }).wires.map(({ name }) => name)).toEqual([
+      'codec server',
+      'keys of payloads',
+    ]);
   });
 });
