@@ -1,4 +1,4 @@
-/** Sentinels of a test's own, which watch over a master and its replicas. */
+/** Sentinels of a test's own, which watch over a master and its replicas. As many as outvote one. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -7,7 +7,6 @@ import { LOOPBACK, freePort } from '../dev/servers/ports.ts';
 import { findRedis } from '../dev/servers/redis.ts';
 import type { RunningServer } from '../dev/servers/server-process.ts';
 import { startServer } from '../dev/servers/server-process.ts';
-import type { LoopbackCertificate } from '../dev/stand-ins/certificate.ts';
 import { eventually } from './eventually.ts';
 
 export type Sentinels = Awaited<ReturnType<typeof startSentinels>>;
@@ -21,48 +20,15 @@ interface Options {
   master: { host: string; port: number };
   /** Of the sentinels themselves, when they ask for one. */
   password?: string;
-  /** They speak TLS only, with whom they know and with the master. */
-  tls?: SentinelTls;
-  /** How many there are; default: as many as outvote one. */
-  count?: number;
 }
 
-interface SentinelTls {
-  /** What they show to clients. */
-  shown: LoopbackCertificate;
-  /** What they show to the master, and the test to them. */
-  client: LoopbackCertificate;
-  /** Authority of the master. */
-  masterPem: string;
-  /** Of the master, which asks for one. */
-  masterPassword: string;
-}
-
-/** Lines of the configuration of one sentinel. */
-async function tlsLines(folder: string, port: number, tls: SentinelTls): Promise<string[]> {
-  const files = {
-    'tls-cert-file': tls.shown.certPem,
-    'tls-key-file': tls.shown.keyPem,
-    'tls-client-cert-file': tls.client.certPem,
-    'tls-client-key-file': tls.client.keyPem,
-    'tls-ca-cert-file': [tls.client.certPem, tls.masterPem].join('\n'),
-  };
-  const lines = ['port 0', `tls-port ${port}`, 'tls-replication yes'];
-  for (const [directive, content] of Object.entries(files)) {
-    const file = path.join(folder, `${directive}.pem`);
-    await writeFile(file, content, { mode: 0o600 });
-    lines.push(`${directive} ${file}`);
-  }
-  return lines;
-}
-
-export async function startSentinels({ name, master, password, tls, count = COUNT }: Options) {
+export async function startSentinels({ name, master, password }: Options) {
   const folder = await mkdtemp(path.join(tmpdir(), 'redis-sentinels-'));
   const command = await findRedis(() => undefined);
   const running: RunningServer[] = [];
   const clients: Redis[] = [];
   const addresses: Options['master'][] = [];
-  for (let at = 1; at <= count; at += 1) {
+  for (let at = 1; at <= COUNT; at += 1) {
     const port = await freePort();
     const file = path.join(folder, `sentinel-${at}.conf`);
     // They write what they learn into it.
@@ -70,11 +36,10 @@ export async function startSentinels({ name, master, password, tls, count = COUN
       file,
       [
         `bind ${LOOPBACK}`,
-        ...(tls ? await tlsLines(folder, port, tls) : [`port ${port}`]),
+        `port ${port}`,
         `dir ${folder}`,
         ...(password === undefined ? [] : [`requirepass ${password}`, `sentinel sentinel-pass ${password}`]),
-        `sentinel monitor ${name} ${master.host} ${master.port} ${Math.min(2, count)}`,
-        ...(tls ? [`sentinel auth-pass ${name} ${tls.masterPassword}`] : []),
+        `sentinel monitor ${name} ${master.host} ${master.port} 2`,
         `sentinel down-after-milliseconds ${name} 1000`,
         `sentinel failover-timeout ${name} 5000`,
         '',
@@ -83,7 +48,6 @@ export async function startSentinels({ name, master, password, tls, count = COUN
     const client = new Redis({
       ...{ host: LOOPBACK, port, lazyConnect: true, enableReadyCheck: false, maxRetriesPerRequest: 0 },
       ...(password === undefined ? {} : { password }),
-      ...(tls && { tls: { cert: tls.client.certPem, key: tls.client.keyPem, rejectUnauthorized: false } }),
     });
     client.on('error', () => undefined);
     clients.push(client);
@@ -142,7 +106,7 @@ export async function startSentinels({ name, master, password, tls, count = COUN
             const field = (wanted: string) => flat[flat.indexOf(wanted) + 1];
             return (
               field('num-slaves') === '1' &&
-              field('num-other-sentinels') === String(count - 1) &&
+              field('num-other-sentinels') === String(COUNT - 1) &&
               field('flags') === 'master'
             );
           });

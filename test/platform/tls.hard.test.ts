@@ -1,6 +1,6 @@
 /**
- * Connections that are encrypted and both of whose ends are proven: Redis, its sentinels, PostgreSQL, Temporal, each a real
- * server. An outsider tries each of them, as a server and as a client.
+ * Connections that are encrypted and both of whose ends are proven: Redis, PostgreSQL, Temporal, each a real server. An
+ * outsider tries each of them, as a server and as a client.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,15 +13,12 @@ import { slotOfTests } from '../harness.ts';
 import type { Certificates } from '../identities.ts';
 import { createCertificates } from '../identities.ts';
 import { publishTurn } from '../intent/entries.ts';
-import type { Sentinels } from '../redis-sentinels.ts';
-import { startSentinels } from '../redis-sentinels.ts';
 import { delivered } from '../service-process.ts';
 import { rotatingPostgres, rotatingRedis, rotatingTemporal } from './rotating-servers.ts';
 
 const ignore = () => undefined;
 const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-tls-'));
 const PASSWORD = 'Zu-7c1e5f0a9b';
-const MASTER = 'notifications';
 
 /** What ends with this file. */
 const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
@@ -36,7 +33,6 @@ let client: Certificates;
 let redis: Awaited<ReturnType<typeof rotatingRedis>>;
 let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
 let temporal: Awaited<ReturnType<typeof rotatingTemporal>>;
-let sentinel: Sentinels;
 
 beforeAll(async () => {
   [server, client] = [await createCertificates(), await createCertificates()];
@@ -47,30 +43,18 @@ beforeAll(async () => {
   cleanups.push(() => postgres.stop());
   temporal = await rotatingTemporal(slot.endpoints.temporalAddress!, own);
   cleanups.push(() => temporal.stop());
-  sentinel = await startSentinel(server.own);
 });
-
-/** One is enough to name a master. @param shown what it shows. */
-async function startSentinel(shown: LoopbackCertificate): Promise<Sentinels> {
-  const started = await startSentinels({
-    ...{ name: MASTER, count: 1, password: PASSWORD },
-    master: { host: '127.0.0.1', port: redis.port },
-    tls: { shown, client: client.own, masterPem: server.own.certPem, masterPassword: PASSWORD },
-  });
-  cleanups.push(() => started.stop());
-  return started;
-}
 
 /** What the service shows a server, and what it trusts. */
 interface Access {
-  trusted: Pick<LoopbackCertificate, 'certPem'>;
+  trusted: LoopbackCertificate;
   /** None: no certificate of the client. */
   shown?: LoopbackCertificate | undefined;
   /** None: no password. */
   password?: string | undefined;
   isPlain?: boolean | undefined;
 }
-type Store = 'Redis' | 'the sentinels' | 'PostgreSQL' | 'Temporal';
+type Store = 'Redis' | 'PostgreSQL' | 'Temporal';
 
 const rightAccess = (): Access => ({ trusted: server.own, shown: client.own, password: PASSWORD });
 
@@ -80,24 +64,18 @@ function environment(changed: Partial<Record<Store, Access>> = {}): Record<strin
     NOTIFICATION_REDIS_DB: '0',
     NOTIFICATION_USER_SERVICE_BASE_URL: slot.userService.url,
     ...VARIABLES.Redis(to('Redis')),
-    ...(changed['the sentinels'] && VARIABLES['the sentinels'](changed['the sentinels'])),
     ...VARIABLES.PostgreSQL(to('PostgreSQL')),
     ...VARIABLES.Temporal(to('Temporal')),
   };
 }
 
 const VARIABLES: Record<Store, (access: Access) => Record<string, string>> = {
-  Redis: ({ password = '', ...access }) => ({
-    NOTIFICATION_REDIS_MASTER_ADDR: `${access.isPlain ? '' : 'rediss://'}127.0.0.1:${redis.port}`,
+  Redis: ({ trusted, shown, password = '', isPlain }) => ({
+    NOTIFICATION_REDIS_MASTER_ADDR: `${isPlain ? '' : 'rediss://'}127.0.0.1:${redis.port}`,
     NOTIFICATION_REDIS_PASSWORD: password,
-    ...tlsOfRedis(access),
-  }),
-  'the sentinels': ({ password = '', isPlain, ...access }) => ({
-    NOTIFICATION_REDIS_MASTER_ADDR: '',
-    NOTIFICATION_REDIS_SENTINELS: `${isPlain ? '' : 'rediss://'}${sentinel.list}/${MASTER}`,
-    NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
-    NOTIFICATION_REDIS_PASSWORD: PASSWORD,
-    ...tlsOfRedis({ ...access, isPlain }),
+    NOTIFICATION_REDIS_CA_FILE: isPlain ? '' : file(trusted.certPem),
+    NOTIFICATION_REDIS_CERT_FILE: shown ? file(shown.certPem) : '',
+    NOTIFICATION_REDIS_KEY_FILE: shown ? file(shown.keyPem) : '',
   }),
   PostgreSQL({ trusted, shown, password = '', isPlain }) {
     const contents: Record<string, string | undefined> = {
@@ -126,14 +104,6 @@ const VARIABLES: Record<Store, (access: Access) => Record<string, string>> = {
   }),
 };
 
-function tlsOfRedis({ trusted, shown, isPlain }: Access): Record<string, string> {
-  return {
-    NOTIFICATION_REDIS_CA_FILE: isPlain ? '' : file(trusted.certPem),
-    NOTIFICATION_REDIS_CERT_FILE: shown ? file(shown.certPem) : '',
-    NOTIFICATION_REDIS_KEY_FILE: shown ? file(shown.keyPem) : '',
-  };
-}
-
 let written = 0;
 function file(content: string): string {
   const named = path.join(dataDir, `${(written += 1)}.pem`);
@@ -161,31 +131,16 @@ test('I30 an intent is delivered with TLS on every connection, and certificates 
   await service.stop();
 });
 
-test('I91 I30 the master is found through sentinels that speak TLS and ask for a password', async () => {
-  const before = (await redis.ages()).length;
-  const service = await start(environment({ 'the sentinels': rightAccess() }));
-  expect((await redis.ages()).length).toBeGreaterThan(before);
-  await service.stop();
-});
-
-const PLACES: Record<Store, string> = {
-  Redis: 'Redis at ',
-  'the sentinels': `Redis ${MASTER} of the sentinels `,
-  PostgreSQL: 'PostgreSQL at ',
-  Temporal: 'Temporal at ',
-};
-
-describe.each(Object.keys(PLACES) as Store[])('%s', (store) => {
+describe.each<Store>(['Redis', 'PostgreSQL', 'Temporal'])('%s', (store) => {
   async function refused(access: Access): Promise<void> {
     const error = await start(environment({ [store]: access })).then(
       () => undefined,
       (reason: unknown) => reason as Error,
     );
-    expect(error?.message).toContain(`cannot reach ${PLACES[store]}`);
+    expect(error?.message).toContain(`cannot reach ${store} at `);
     expect(error!.message).not.toContain(PASSWORD);
   }
   async function present(identity: LoopbackCertificate): Promise<unknown> {
-    if (store === 'the sentinels') return (sentinel = await startSentinel(identity));
     const servers = { Redis: redis, PostgreSQL: postgres, Temporal: temporal };
     return servers[store].rotate({ server: identity, client: client.own }, PASSWORD);
   }
@@ -202,20 +157,16 @@ describe.each(Object.keys(PLACES) as Store[])('%s', (store) => {
       ['has the password of another user', () => ({ password: 'Zu-of-somebody-else' })],
     );
 
-  test.each(strangers)(
-    'security-10 I91 I30 I32 a service that %s is not let in, and says where',
-    (_, change) => refused({ ...rightAccess(), ...change() }),
+  test.each(strangers)('security-10 I30 I32 a service that %s is not let in, and says where', (_, change) =>
+    refused({ ...rightAccess(), ...change() }),
   );
 
   test.each(['foreign', 'expired', 'ofAnotherName'] as const)(
-    'security-10 I91 I30 I32 a server whose certificate is %s stops the start',
+    'security-10 I30 I32 a server whose certificate is %s stops the start',
     async (kind) => {
       await present(server[kind]);
-      // A master behind sentinels stays trusted: only the sentinel can be why.
-      const trusted = [...(store === 'the sentinels' ? [server.own] : []), server[kind]];
-      const certPem = trusted.map((one) => one.certPem).join('\n');
       try {
-        await refused({ ...rightAccess(), trusted: kind === 'foreign' ? server.own : { certPem } });
+        await refused({ ...rightAccess(), trusted: kind === 'foreign' ? server.own : server[kind] });
       } finally {
         await present(server.own);
       }
