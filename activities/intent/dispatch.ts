@@ -63,8 +63,8 @@ const LANES = { urgent: 0, normal: 1, due: 2 };
 
 /** Without a sign that there is something, ms. */
 const IDLE_LOOK_MS = 1_000;
-/** While others must be decided first, ms. */
-const FULL_LOOK_MS = 20;
+/** While a producer has as many intents under way as it may, ms: an urgent one waits for as long. */
+const FULL_LOOK_MS = 50;
 
 export type DispatchResources = Pick<IntentResources, 'db' | 'workflows' | 'log'> & {
   deliverTogether: DeliverTogether;
@@ -136,7 +136,10 @@ export function createDispatcher(resources: DispatchResources) {
     for (const intents of isDirect ? byLane : picked.map((intent) => [intent])) beginDispatch(intents);
     // A full batch has more behind it.
     if (released > 0 || (isDirect && picked.length === TOGETHER)) return 0;
-    return isFull && !isDirect ? FULL_LOOK_MS : IDLE_LOOK_MS;
+    if (!isFull || isDirect) return IDLE_LOOK_MS;
+    // Each intent that ends would be a reason to look: those of a moment are followed together.
+    await sleep(FULL_LOOK_MS);
+    return 0;
   }
 
   /** Says which intents were dispatched, and takes the next ones. */
