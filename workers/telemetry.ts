@@ -4,16 +4,8 @@
  * Temporal's SDK. All leave the process only when an exporter is configured; without one they cost nothing.
  */
 import { randomUUID } from 'node:crypto';
-import type { Attributes, Context, Meter } from '@opentelemetry/api';
-import {
-  DiagLogLevel,
-  SpanStatusCode,
-  context,
-  diag,
-  isSpanContextValid,
-  propagation,
-  trace,
-} from '@opentelemetry/api';
+import type { Attributes, Context } from '@opentelemetry/api';
+import { DiagLogLevel, SpanStatusCode, context, diag, propagation, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import { W3CTraceContextPropagator, setGlobalErrorHandler } from '@opentelemetry/core';
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-http';
@@ -49,16 +41,9 @@ const LAST_EXPORT_MS = 1_500;
 /** A collector that is away fails every export; one line in this time, ms, says as much as one for each. */
 const QUIET_AFTER_PROBLEM_MS = 60_000;
 
-export interface Telemetry {
-  /** For counters and gauges, which each kind of work has in activities/<kind>/metrics.ts. */
-  meter: Meter;
-  clientInterceptors: WorkflowClientInterceptor[];
-  activityInterceptors: ActivityInterceptorsFactory[];
-  /** Sends what is still buffered, within LAST_EXPORT_MS; does not reject. */
-  shutdown(): Promise<void>;
-}
+export type Telemetry = ReturnType<typeof startTelemetry>;
 
-export function startTelemetry({ values }: Config, log: Logger): Telemetry {
+export function startTelemetry({ values }: Config, log: Logger) {
   reportProblems(log);
   const resource = resourceOf();
   const spanProcessors = spanProcessorsFor(values);
@@ -71,12 +56,12 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
   }
   const readers = metricReadersFor(values);
   const meters = new MeterProvider({ resource, readers });
-  const meter = meters.getMeter('galaxy-notify');
   return {
-    meter,
+    meter: meters.getMeter('galaxy-notify'),
     clientInterceptors: isTracing ? [CLIENT_TRACING] : [],
     activityInterceptors: isTracing ? [ACTIVITY_TRACING] : [],
-    shutdown: async () => {
+    /** Sends what is still buffered, within LAST_EXPORT_MS; does not reject. */
+    async shutdown(): Promise<void> {
       if (isTracing) for (const api of [trace, propagation, context]) api.disable();
       await within(LAST_EXPORT_MS, Promise.allSettled([tracers.shutdown(), meters.shutdown()])).catch(() =>
         log.warn({ limit_ms: LAST_EXPORT_MS }, 'the last traces and metrics were not exported in time'),
@@ -180,7 +165,7 @@ function reportProblems(log: Logger): void {
 /** As in workflows/trace-context.ts, which only the bundle loads. */
 const TRACE_HEADER = '_tracer-data';
 
-/** Spans of the calls that start a workflow or change it. */
+/** Spans of the calls that start a workflow or signal it. */
 const CLIENT_TRACING: WorkflowClientInterceptor = {
   startWithDetails: (input, next) =>
     inSpan(`StartWorkflow:${input.workflowType}`, ofWorkflow(input.options), () =>
@@ -190,17 +175,11 @@ const CLIENT_TRACING: WorkflowClientInterceptor = {
     inSpan(`SignalWithStartWorkflow:${input.workflowType}`, ofWorkflow(input.options), () =>
       next({ ...input, headers: withTrace(input.headers) }),
     ),
-  startUpdateWithStart: (input, next) =>
-    inSpan(`UpdateWithStartWorkflow:${input.updateName}`, ofWorkflow(input.workflowStartOptions), () =>
-      next({ ...input, workflowStartHeaders: withTrace(input.workflowStartHeaders) }),
-    ),
   signal: (input, next) =>
     inSpan(`SignalWorkflow:${input.signalName}`, ofWorkflow(input.workflowExecution), () => next(input)),
-  startUpdate: (input, next) =>
-    inSpan(`StartWorkflowUpdate:${input.updateName}`, ofWorkflow(input.workflowExecution), () => next(input)),
 };
 
-/** A span of each attempt, in the trace of its workflow, and the ids of the span in the log lines of the SDK. */
+/** A span of each attempt, in the trace of its workflow. */
 const ACTIVITY_TRACING: ActivityInterceptorsFactory = ({ info }) => ({
   inbound: {
     execute: (input, next) =>
@@ -216,13 +195,6 @@ const ACTIVITY_TRACING: ActivityInterceptorsFactory = ({ info }) => ({
         () => next(input),
         traceOf(input.headers),
       ),
-  },
-  outbound: {
-    getLogAttributes(input, next) {
-      const span = trace.getActiveSpan()?.spanContext();
-      if (!span || !isSpanContextValid(span)) return next(input);
-      return next({ trace_id: span.traceId, span_id: span.spanId, ...input });
-    },
   },
 });
 
