@@ -19,7 +19,6 @@ import {
   DEPRECATED,
   hasTemporalProfile,
   OTEL_FIXED,
-  READ_BY_OTEL,
   SERVICE_VARIABLES,
   serviceContradictions,
   serviceWires,
@@ -63,14 +62,13 @@ export const VARIABLES = {
   ...SUBSCRIPTION_VARIABLES,
 };
 
-/** Every name that may be set of those that are looked at: with the files of secrets, and what OpenTelemetry reads itself. */
+/** Every name that may be set of those that are looked at, with the files of secrets. */
 const namesWith = (catalog: Catalog): ReadonlySet<string> =>
-  new Set([
-    ...Object.entries<z.ZodType>({ ...VARIABLES, ...adminEmailVariablesOf(catalog) }).flatMap(
+  new Set(
+    Object.entries<z.ZodType>({ ...VARIABLES, ...adminEmailVariablesOf(catalog) }).flatMap(
       ([name, schema]) => (schema.meta()?.secret ? [name, `${name}_FILE`] : [name]),
     ),
-    ...READ_BY_OTEL,
-  ]);
+  );
 
 /** A user or password before the host: never for a log, in whatever variable it stands. */
 const CREDENTIALS_IN_URL = /:(\/\/)?[^/]*@/;
@@ -322,7 +320,10 @@ function nodeWires(env: Environment): Wire[] {
   return gaps.length > 0 ? [{ name: 'Node', gaps }] : [];
 }
 
-/** One line for each variable that is set and that nothing reads. Never with its value: it may be a misspelt secret. */
+/**
+ * One line for each variable of ours that is set and that nothing reads. Never with its value: it may be a misspelt secret.
+ * OpenTelemetry's packages read variables of their own, `OTEL_*`.
+ */
 function withoutEffect(env: Environment, known: ReadonlySet<string>): string[] {
   // Of a service beside the pod, named `notification-x`, Kubernetes sets NOTIFICATION_X_SERVICE_HOST, NOTIFICATION_X_PORT and more.
   const services = Object.keys(env).flatMap((name) => /^(.+)_SERVICE_HOST$/.exec(name)?.slice(1) ?? []);
@@ -333,7 +334,7 @@ function withoutEffect(env: Environment, known: ReadonlySet<string>): string[] {
     const fixed = OTEL_FIXED.get(name);
     if (value && fixed !== undefined)
       return value === fixed ? [] : [`${name} must be ${fixed}: nothing else is supported`];
-    if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || known.has(name) || isLink(name)) return [];
+    if (!value || !name.startsWith('NOTIFICATION_') || known.has(name) || isLink(name)) return [];
     const nearest = nearestName(name, known);
     const advice = nearest === undefined ? '' : `did you mean ${nearest}? `;
     return [`${name} has no effect: ${advice}docs/reference/variables.md lists the variables`];

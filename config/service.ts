@@ -211,31 +211,6 @@ export const OTEL_FIXED: ReadonlyMap<string, string> = new Map([
   ['OTEL_SDK_DISABLED', 'false'],
 ]);
 
-const ofSignals = (name: string): string[] =>
-  ['', 'TRACES_', 'METRICS_'].map((signal) => `OTEL_EXPORTER_OTLP_${signal}${name}`);
-
-/** Read by OpenTelemetry's own packages, without this configuration. docs/reference/variables.md lists them. */
-export const READ_BY_OTEL: readonly string[] = [
-  'OTEL_SERVICE_NAME',
-  'OTEL_RESOURCE_ATTRIBUTES',
-  ...['TIMEOUT', 'COMPRESSION', 'CERTIFICATE', 'CLIENT_CERTIFICATE', 'CLIENT_KEY'].flatMap(ofSignals),
-  'OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE',
-  'OTEL_TRACES_SAMPLER',
-  'OTEL_TRACES_SAMPLER_ARG',
-  'OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT',
-  'OTEL_ATTRIBUTE_COUNT_LIMIT',
-  'OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT',
-  'OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT',
-  'OTEL_SPAN_EVENT_COUNT_LIMIT',
-  'OTEL_SPAN_LINK_COUNT_LIMIT',
-  'OTEL_SPAN_ATTRIBUTE_PER_EVENT_COUNT_LIMIT',
-  'OTEL_SPAN_ATTRIBUTE_PER_LINK_COUNT_LIMIT',
-  'OTEL_BSP_EXPORT_TIMEOUT',
-  'OTEL_BSP_MAX_EXPORT_BATCH_SIZE',
-  'OTEL_BSP_MAX_QUEUE_SIZE',
-  'OTEL_BSP_SCHEDULE_DELAY',
-];
-
 /** Values that are fine alone and wrong together; one line each. */
 export function serviceContradictions(values: ServiceValues): string[] {
   return [

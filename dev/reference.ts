@@ -13,7 +13,7 @@ import { EXIT } from '../cli/command.ts';
 import { commandsBelow, pathOf } from '../cli/definition.ts';
 import { programOf } from '../cli/program.ts';
 import { VARIABLES } from '../config/load.ts';
-import { OTEL_FIXED, READ_BY_OTEL } from '../config/service.ts';
+import { OTEL_FIXED } from '../config/service.ts';
 import type { StreamFindingKind } from '../workflows/intent/contract.ts';
 import type { PublicationFailure } from '../workflows/failures.ts';
 import { instruments } from './instruments.ts';
@@ -86,22 +86,8 @@ function variables(): string {
     '## Administrators',
     'Addresses, comma-separated, for each type with the audience `admin_email`: `geo.review_recommended` has `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED`.',
     '## OpenTelemetry',
-    `Read by its packages: ${shortNames(READ_BY_OTEL)}. With one possible value: ${[...OTEL_FIXED].map((pair) => pair.map(code).join(' = ')).join(', ')}. Any other \`OTEL_*\` variable stops the start.`,
+    `Its packages read other standard variables by themselves, such as \`OTEL_SERVICE_NAME\`, \`OTEL_RESOURCE_ATTRIBUTES\`, \`OTEL_TRACES_SAMPLER\`, and time-out, compression and certificates of \`OTEL_EXPORTER_OTLP_*\`. With one possible value: ${[...OTEL_FIXED].map((pair) => pair.map(code).join(' = ')).join(', ')}.`,
   );
-}
-
-/** Names by their beginning. */
-function shortNames(names: readonly string[]): string {
-  const groups = Map.groupBy(
-    names,
-    (name) => /^OTEL_(?:EXPORTER_OTLP(?:_TRACES|_METRICS)?|[A-Z]+)_/.exec(name)![0],
-  );
-  return [...groups]
-    .map(([start, members]) => {
-      const ends = members.map((name) => name.slice(start.length)).join(',');
-      return code(members.length === 1 ? members[0]! : `${start}{${ends}}`);
-    })
-    .join(', ');
 }
 
 function variableRow(name: string, value: string, comment: string): string {
