@@ -183,6 +183,10 @@ export interface OutboundRow extends SeenOutbound {
   wanted_since: string;
   suspect_since: string | null;
   suspect_reason: string | null;
+  /** For how long it has been suspected, ms. */
+  suspect_ms: number | null;
+  /** The time of PostgreSQL's clock at which the row was read. */
+  now: string;
 }
 
 export type SeenOutbound = OutboundState & { hasFallenBack: boolean };
@@ -233,7 +237,8 @@ export const LOAD_OUTBOUND = {
   text: `
     SELECT server_run_id AS "serverRunId", last_entry_id AS "lastEntryId", entries_added::float8 AS "entriesAdded",
            wanted_from AS "wantedFrom", pending, redis_db AS database, has_fallen_back AS "hasFallenBack", seen_at::text,
-           greatest(seen_at - interval '1 day', empty_at)::text AS wanted_since, suspect_since::text, suspect_reason
+           greatest(seen_at - interval '1 day', empty_at)::text AS wanted_since, suspect_since::text, suspect_reason,
+           (extract(epoch FROM clock_timestamp() - suspect_since) * 1000)::float8 AS suspect_ms, clock_timestamp()::text AS now
       FROM notification.outbound_streams
      WHERE stream = $1 AND redis_db = $2`,
 };
@@ -271,21 +276,6 @@ const SUSPECT_OUTBOUND = {
            suspect_since = clock_timestamp(), suspect_reason = $6
      WHERE stream = $1 AND server_run_id = $7 AND last_entry_id = $8
     RETURNING 1`,
-};
-
-/** The time by PostgreSQL's clock, and how long until a suspicion has settled; 0 when it has. */
-export interface SettlingClock {
-  now: string;
-  settles_in_ms: number;
-}
-
-/** $1 since when it is suspected, $2 how long ago that must be, ms. */
-export const READ_SETTLED = {
-  name: 'read_settled',
-  text: `
-    SELECT clock_timestamp()::text AS now,
-           greatest(0, ceil(extract(epoch FROM $1::timestamptz - clock_timestamp()) * 1000 + $2::double precision))::int
-             AS settles_in_ms`,
 };
 
 /**

@@ -11,11 +11,10 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { FIELDS_OF, STREAM_START } from '../api/stream-ids.ts';
-import type { OutboundRow, SettlingClock } from './outbound-state.ts';
+import type { OutboundRow } from './outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
   LOAD_OUTBOUND,
-  READ_SETTLED,
   checkOutbound,
   databaseOf,
   lookAtOutbound,
@@ -177,14 +176,13 @@ export function relayRows<Row>(
   }
 
   async function restore(suspect: OutboundRow, stopping: AbortSignal): Promise<void> {
-    const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
-    if (clock!.settles_in_ms > 0) return;
+    if (suspect.suspect_ms! < settlingMs) return;
     const restored = await putBackLost(suspect, stopping);
     // What was lost, or written down of a relay from before, while it was looked for: then all of it is done again.
     const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     const now = await lookAtOutbound(redis, stream);
     if (!row || suspicionOf(row, now) !== undefined) return;
-    const values = [stream, ...valuesOf(now), clock!.now, suspect.suspect_since];
+    const values = [stream, ...valuesOf(now), suspect.now, suspect.suspect_since];
     const [cleared] = await query(db, CLEAR_OUTBOUND, values);
     if (cleared) log.warn({ stream, restored }, 'lost entries are relayed again');
   }

@@ -13,12 +13,11 @@ import { CHANNELS, INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts'
 import type { RepairProgress } from '../../workflows/recovery-contract.ts';
 import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import { compareEntryIds, later } from '../../api/stream-ids.ts';
-import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
+import type { OutboundLook, OutboundRow } from '../outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
   KEEP_SUSPECTING_OUTBOUND,
   LOAD_OUTBOUND,
-  READ_SETTLED,
   checkOutbound,
   databaseOf,
   lookAtOutbound,
@@ -123,9 +122,8 @@ export function createRepairActivities(resources: RepairResources) {
     async repairStream(stream: string, settlingMs: number): Promise<RepairProgress> {
       const [suspect] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
       if (!suspect?.suspect_since) return { checked: 0, repaired: 0 };
-      const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
-      const { now: begunAt, settles_in_ms: settlesInMs } = clock!;
-      const walk = await beginWalk(stream, suspect.suspect_since, begunAt, settlesInMs === 0);
+      const settlesInMs = Math.max(0, Math.ceil(settlingMs - suspect.suspect_ms!));
+      const walk = await beginWalk(stream, suspect.suspect_since, suspect.now, settlesInMs === 0);
       const { begunWith } = walk;
       for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect, walk);
       if (!walk.isSettled) {
