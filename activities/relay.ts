@@ -11,6 +11,7 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { FIELDS_OF, STREAM_START } from '../api/stream-ids.ts';
+import { watchEvery } from '../api/watch.ts';
 import type { OutboundRow } from './outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
@@ -24,7 +25,7 @@ import {
 } from './outbound-state.ts';
 import type { Statement } from './postgres.ts';
 import { query, inTransaction, run } from './postgres.ts';
-import { watchEvery } from './watch.ts';
+import { reasonOf } from './reason.ts';
 
 /** Between two looks for rows to relay: an entry is late by as much at most, if nothing is in its way. */
 const RELAY_INTERVAL_MS = 200;
@@ -115,11 +116,11 @@ export function relayRows<Row>(
 ): { stop(): Promise<void> } {
   let entriesTogether = ENTRIES_TOGETHER;
   const running = [
-    watchEvery(RELAY_INTERVAL_MS, relayAll, (reason) =>
-      log.warn({ stream, reason }, 'rows are not relayed, and wait'),
+    watchEvery(RELAY_INTERVAL_MS, relayAll, (error) =>
+      log.warn({ stream, reason: reasonOf(error) }, 'rows are not relayed, and wait'),
     ),
-    watchEvery(LOOK_INTERVAL_MS, lookAtStream, (reason) =>
-      log.warn({ stream, reason }, 'stream not looked at'),
+    watchEvery(LOOK_INTERVAL_MS, lookAtStream, (error) =>
+      log.warn({ stream, reason: reasonOf(error) }, 'stream not looked at'),
     ),
   ];
   return {

@@ -12,9 +12,10 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { beatKey } from '../api/intent/stream.ts';
 import { STREAM_START, compareEntryIds, fieldsOf } from '../api/stream-ids.ts';
+import { watchEvery } from '../api/watch.ts';
 import type { StreamState } from '../workflows/intent/contract.ts';
 import { query } from './postgres.ts';
-import { watchEvery } from './watch.ts';
+import { reasonOf } from './reason.ts';
 
 /** How PostgreSQL stands to what Redis remembers of it. */
 type PostgresState =
@@ -204,8 +205,8 @@ function watchMemory(
   { log, ...owner }: Watched,
   look: (memory: StreamMemory) => Promise<string | undefined>,
 ): { stop(): Promise<void> } {
-  return watchEvery(LOOK_INTERVAL_MS, lookAtStores, (reason) =>
-    log.warn({ stream: owner.stream, reason }, 'stores not looked at'),
+  return watchEvery(LOOK_INTERVAL_MS, lookAtStores, (error) =>
+    log.warn({ stream: owner.stream, reason: reasonOf(error) }, 'stores not looked at'),
   );
 
   async function lookAtStores(): Promise<void> {

@@ -13,14 +13,15 @@ import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities, intentOperations } from '../activities/intent/steering.ts';
 import { createUserService } from '../activities/intent/user-service.ts';
 import { createOperationActivities } from '../activities/operations.ts';
+import { reasonOf } from '../activities/reason.ts';
 import { relayRows } from '../activities/relay.ts';
-import { watchEvery } from '../activities/watch.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';
 import { INTENT_TASK_QUEUE, BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/contract.ts';
 import { OUTCOMES_STREAM } from '../api/intent/outcome.ts';
+import { watchEvery } from '../api/watch.ts';
 import type { Connections } from './connections.ts';
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './connections.ts';
@@ -90,7 +91,7 @@ export function openIntents(context: ProcessContext): Role {
       const readers = watchEvery(
         values.NOTIFICATION_RECONCILIATION_INTERVAL,
         () => endOtherReaders(client),
-        (reason) => log.warn({ reason }, 'readers of other streams not looked for'),
+        (error) => log.warn({ reason: reasonOf(error) }, 'readers of other streams not looked for'),
       );
       const relay = tellsOutcomes
         ? relayRows({ ...settings, db, redis, log }, OUTCOMES, {

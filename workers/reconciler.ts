@@ -9,9 +9,10 @@ import pLimit from 'p-limit';
 import type { Logger } from 'pino';
 import type { Reconciled } from '../activities/reconciliation.ts';
 import { listed, reconcile } from '../activities/reconciliation.ts';
-import { watchEvery } from '../activities/watch.ts';
+import { reasonOf } from '../activities/reason.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, stateOf } from '../activities/workflows.ts';
+import { watchEvery } from '../api/watch.ts';
 import type { ScheduledRun } from '../migrations/namespace.ts';
 import { describeSchedule, ensureSchedule } from '../migrations/namespace.ts';
 import { reconciliationScheduleId } from '../workflows/recovery-contract.ts';
@@ -39,7 +40,9 @@ export interface ReconcilerOptions {
 export function startReconciler(options: ReconcilerOptions): { stop(): Promise<void> } {
   const { client, log, everyMs, scheduled = [] } = options;
   const descriptors = descriptorsOf(options);
-  return watchEvery(everyMs, startLost, (reason) => log.warn({ reason }, 'lost work not looked for'));
+  return watchEvery(everyMs, startLost, (error) =>
+    log.warn({ reason: reasonOf(error) }, 'lost work not looked for'),
+  );
 
   async function startLost(): Promise<void> {
     const failures: unknown[] = [];

@@ -12,7 +12,7 @@ import type { Logger } from 'pino';
 import type { GaugeRead } from '../activities/metrics.ts';
 import { observeReads } from '../activities/metrics.ts';
 import { reasonOf } from '../activities/reason.ts';
-import { watchEvery } from '../activities/watch.ts';
+import { watchEvery } from '../api/watch.ts';
 import type { ConfigFile, ReadFile } from '../config/files.ts';
 import { certificateExpiries, readFromDisk } from '../config/files.ts';
 import type { Config } from '../config/load.ts';
@@ -48,8 +48,8 @@ export function startRenewal(
   /** What is in use: the contents of the files that each part has taken. */
   let current = config;
   const refusals = new Map<RenewablePart, RefusedChange[]>();
-  const { stop } = watchEvery(everyMs, renewChanged, (reason) =>
-    log.error({ reason }, 'files not looked at'),
+  const { stop } = watchEvery(everyMs, renewChanged, (error) =>
+    log.error({ reason: reasonOf(error) }, 'files not looked at'),
   );
   return { refused, files: () => current.files, stop };
 

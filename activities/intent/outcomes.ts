@@ -6,9 +6,10 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { OutcomeKind, OutcomeRow } from '../../api/intent/outcome.ts';
 import { TERMINAL_OUTCOMES, fieldsOfOutcome } from '../../api/intent/outcome.ts';
+import { watchEvery } from '../../api/watch.ts';
 import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
 import { relayedTable } from '../relay.ts';
-import { watchEvery } from '../watch.ts';
 
 const SAVE_INTERVAL_MS = 10_000;
 
@@ -25,8 +26,8 @@ export async function keepTelling(
   const told = kinds.length === 0 ? [] : [...new Set([...TERMINAL_OUTCOMES, ...kinds])];
   const save = async () => void (await query(db, SAVE_OUTCOMES, [told]));
   await save();
-  return watchEvery(SAVE_INTERVAL_MS, save, (reason) =>
-    log.warn({ reason }, 'kinds of outcomes are not saved'),
+  return watchEvery(SAVE_INTERVAL_MS, save, (error) =>
+    log.warn({ reason: reasonOf(error) }, 'kinds of outcomes are not saved'),
   );
 }
 

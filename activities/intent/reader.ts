@@ -10,6 +10,7 @@ import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
+import { watchEvery } from '../../api/watch.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
 import type { BridgeProgress } from '../../workflows/intent/contract.ts';
 import { heartbeat } from '../attempt.ts';
@@ -19,7 +20,7 @@ import type { DispatchResources, Dispatcher } from './dispatch.ts';
 import { createDispatcher } from './dispatch.ts';
 import type { ReadEntry } from './entries.ts';
 import { OffsetMovedError, positionBehind, saveEntries } from './entries.ts';
-import { watchEvery } from '../watch.ts';
+import { reasonOf } from '../reason.ts';
 import type { IntentResources } from './resources.ts';
 import { watchOutbound } from './repair.ts';
 import type { Progress } from './stream-watch.ts';
@@ -153,8 +154,8 @@ export function createBridgeActivities(resources: BridgeResources) {
     let handledBefore = 0;
     let reported = '';
     let quietUntilMs = 0;
-    const watch = watchEvery(REPORT_INTERVAL_MS, reportProgress, (reason) =>
-      log.warn({ stream, reason }, 'progress not reported'),
+    const watch = watchEvery(REPORT_INTERVAL_MS, reportProgress, (error) =>
+      log.warn({ stream, reason: reasonOf(error) }, 'progress not reported'),
     );
     return () => void watch.stop();
 

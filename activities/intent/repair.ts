@@ -13,6 +13,7 @@ import { CHANNELS, INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts'
 import type { RepairProgress } from '../../workflows/recovery-contract.ts';
 import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import { compareEntryIds, later } from '../../api/stream-ids.ts';
+import { watchEvery } from '../../api/watch.ts';
 import type { OutboundLook, OutboundRow } from '../outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
@@ -28,7 +29,6 @@ import {
 import { heartbeat } from '../attempt.ts';
 import { columnsOf, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import { watchEvery } from '../watch.ts';
 import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning } from '../workflows.ts';
 import { handOff } from './hand-off.ts';
@@ -59,7 +59,7 @@ export function watchOutbound(resources: WatchResources): () => Promise<unknown>
     watchEvery(
       LOOK_INTERVAL_MS,
       () => checkStream(stream),
-      (reason) => log.warn({ stream, reason }, 'outbound stream not looked at'),
+      (error) => log.warn({ stream, reason: reasonOf(error) }, 'outbound stream not looked at'),
     ),
   );
   return () => Promise.all(watches.map((watch) => watch.stop()));

@@ -19,6 +19,7 @@ import type { Catalog } from '../../api/intent/catalog.ts';
 import { entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { STREAM_START, compareEntryIds } from '../../api/stream-ids.ts';
+import { watchEvery } from '../../api/watch.ts';
 import { causeOf } from '../errors.ts';
 import { GALAXY } from '../generated/galaxy.ts';
 import { DEFAULT_INTENTS_STREAM } from '../constructors.ts';
@@ -37,7 +38,7 @@ import {
   withOutbox,
 } from './outbox-rows.ts';
 
-/** How often to look what the service has passed, what Redis has lost, and whether a server is back that was away, ms. */
+/** How often to look what the service has passed, and what Redis has lost, ms. */
 const CHECK_INTERVAL_MS = 1_000;
 /** What one look may let Redis copy, and how many entries. */
 const CHECK_LIMITS = { rows: 500, bytes: 4 << 20 };
@@ -123,35 +124,16 @@ export async function startOutboxRelay(options: OutboxRelayOptions): Promise<Out
   await checkOutbox(db);
   const steps = createSteps(settings);
   const stopObserving = options.meter ? observeOutbox(options.meter, db, steps.counts) : () => undefined;
-  const stopping = new AbortController();
-  const done = run().finally(stopObserving);
+  const watch = watchEvery(Math.min(pollMs, CHECK_INTERVAL_MS), relayAll, (error) =>
+    log.warn({ reason: causeOf(error) }, 'outbox relay waits'),
+  );
   return {
     counts: steps.counts,
-    async stop() {
-      stopping.abort();
-      await done;
-    },
+    stop: () => watch.stop().finally(stopObserving),
   };
 
-  async function run(): Promise<void> {
-    let isWaiting = false;
-    while (!stopping.signal.aborted) {
-      try {
-        const { isMore } = await steps.step();
-        if (isWaiting) log.info({ ...steps.counts }, 'outbox relay goes on');
-        isWaiting = false;
-        if (!isMore) await pause(Math.min(pollMs, CHECK_INTERVAL_MS));
-      } catch (error) {
-        if (!isWaiting) log.warn({ reason: causeOf(error) }, 'outbox relay waits');
-        isWaiting = true;
-        await pause(CHECK_INTERVAL_MS);
-      }
-    }
-  }
-
-  /** Ends with the relay. */
-  function pause(ms: number): Promise<void> {
-    return sleep(ms, undefined, { signal: stopping.signal }).catch(() => undefined);
+  async function relayAll(stopping: AbortSignal): Promise<void> {
+    while (!stopping.aborted && (await steps.step()).isMore);
   }
 }
 

@@ -1,6 +1,5 @@
-/** Loops that run for as long as a process does: every such loop of the service is one of these. */
+/** Loops that run for as long as a process does: every such loop of the service and of its clients is one of these. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { reasonOf } from './reason.ts';
 
 /** How much sooner a look may begin, at random, as a part of the interval: processes do not all look at the same moment. */
 const JITTER = 0.1;
@@ -15,7 +14,7 @@ const JITTER = 0.1;
 export function watchEvery(
   everyMs: number,
   look: (stopping: AbortSignal) => Promise<void>,
-  onFailure: (reason: string) => void,
+  onFailure: (error: unknown) => void,
 ): { stop(): Promise<void> } {
   const stopping = new AbortController();
   const running = run(stopping.signal);
@@ -35,7 +34,7 @@ export function watchEvery(
         await look(signal);
         isFailing = false;
       } catch (error) {
-        if (!isFailing && !signal.aborted) onFailure(reasonOf(error));
+        if (!isFailing && !signal.aborted) onFailure(error);
         isFailing = true;
       }
     }
