@@ -49,22 +49,19 @@ const READ_TIMEOUT_MS = 2_000;
  */
 export const COUNTED_AT_MOST = 100_000;
 
-export interface Measurement<Gauge extends string> {
-  gauge: Gauge;
+interface Measurement {
+  gauge: string;
   value: number;
   /** Of few and bounded values. */
   attributes?: Attributes;
 }
 
 /** Gauges that one question to one server answers. */
-export interface GaugeRead<Gauge extends string = string> {
-  /** Name below `notification.`, with what it says; `unit` as OpenTelemetry has it. */
-  gauges: Record<Gauge, { description: string; unit?: string }>;
-  read(): Promise<Measurement<Gauge>[]>;
+export interface GaugeRead {
+  /** By name; `unit` as OpenTelemetry has it. */
+  gauges: Record<string, { description: string; unit?: string }>;
+  read(): Promise<Measurement[]>;
 }
-
-/** Keeps the names of gauges and measurements together. */
-export const gaugeRead = <Gauge extends string>(read: GaugeRead<Gauge>): GaugeRead => read;
 
 /**
  * Gauges that one statement answers. Each row has a column by the name of each gauge; its other columns, of few and bounded

@@ -7,7 +7,6 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { RetentionResult } from '../workflows/recovery-contract.ts';
 import type { GaugeRead } from './metrics.ts';
-import { gaugeRead } from './metrics.ts';
 import { heartbeat } from './attempt.ts';
 import type { Statement } from './postgres.ts';
 import { isStatementTimeout, query } from './postgres.ts';
@@ -204,7 +203,7 @@ export function retentionGauge(db: Pool, tables: readonly Kept[]): GaugeRead {
     // Parts go before their parents, which have the gauge.
     .filter(({ parent }) => !parent)
     .map((table) => ({ ...table, statement: overdueOf(table) }));
-  return gaugeRead({
+  return {
     gauges: {
       [OVERDUE]: {
         description: 'How long the oldest row of a table is past its retention; 0 when none is',
@@ -219,7 +218,7 @@ export function retentionGauge(db: Pool, tables: readonly Kept[]): GaugeRead {
         }),
       );
     },
-  });
+  };
 }
 
 /** Rows of operators' requests. Any role may be the only one that runs, so each kind deletes them. */

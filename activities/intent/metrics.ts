@@ -10,7 +10,7 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason, StreamFindingKind } from '../../workflows/intent/contract.ts';
 import type { OutcomeKind, SkipReason } from '../../api/intent/outcome.ts';
 import type { GaugeRead } from '../metrics.ts';
-import { COUNTED_AT_MOST, countersOf, gaugeRead, gaugesOfRows, takenUpCounter } from '../metrics.ts';
+import { COUNTED_AT_MOST, countersOf, gaugesOfRows, takenUpCounter } from '../metrics.ts';
 import { loadOffset, oldestUnprocessedAgeMs, undecided } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
@@ -160,7 +160,7 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
       READ_SCHEDULE,
       [CHANNELS],
     ),
-    gaugeRead({
+    {
       gauges: {
         'notification.intent_stream.oldest_unprocessed_age_ms': {
           description: 'Age of the oldest entry that has no row yet; 0 when the stream is drained',
@@ -172,7 +172,7 @@ export function intentGauges({ db, redis, intentsStream, tellsOutcomes }: GaugeR
         const value = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
         return [{ gauge: 'notification.intent_stream.oldest_unprocessed_age_ms', value }];
       },
-    }),
+    },
     gaugesOfRows(
       db,
       {
