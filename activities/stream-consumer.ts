@@ -23,7 +23,6 @@ const OUTAGE_PAUSE_MS = 1_000;
 const SILENCE_MS = 3 * READ_BLOCK_MS;
 
 export interface StreamConsumerOptions {
-  redis: Redis;
   log: Logger;
   stream: string;
   group: string;
@@ -54,7 +53,7 @@ export interface TakingConsumer {
 
 /** Starts to consume. `stop` resolves when what was being taken is acknowledged or left to the others. */
 export function consumeStream(options: StreamConsumerOptions): { stop(): Promise<void> } {
-  const { redis, log, stream, group, what, limits, minIdleMs } = options;
+  const { log, stream, group, what, limits, minIdleMs } = options;
   const consumer = `${hostname()}-${process.pid}`;
   const member = { group, consumer };
   const stopping = new AbortController();
@@ -79,9 +78,6 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
         await pause();
       }
     }
-    await redis.eval(LEAVE_GROUP, 1, stream, group, consumer).catch((error: unknown) => {
-      log.debug({ stream, consumer, reason: reasonOf(error) }, 'consumer stays listed in its group');
-    });
     log.info({ stream, consumer }, `consumer of ${what} stopped`);
   }
 
@@ -154,17 +150,8 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
 }
 
 /**
- * A consumer that stops would be listed for ever. One that has entries stays, for them to be claimed. In one step: an
- * entry that is delivered in between would be forgotten. KEYS: stream. ARGV: group, consumer.
- */
-const LEAVE_GROUP = `
-  if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
-    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
-  end`;
-
-/**
- * Consumers that died cannot leave. One that is only slow is listed again when it next reads. KEYS: stream. ARGV: group,
- * silence that tells a dead consumer, ms.
+ * Consumers that have stopped or died would be listed for ever. One that is only slow is listed again when it next reads. KEYS:
+ * stream. ARGV: group, silence that tells a dead consumer, ms.
  */
 const REMOVE_DEAD = `${FIELDS_OF}
   for _, reply in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do

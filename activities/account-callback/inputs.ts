@@ -74,7 +74,7 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
   const { db, redis, log, metrics, openReader } = resources;
   const [stream, group] = [DEFAULT_INPUT_STREAM, CONSUMER_GROUP];
   return consumeStream({
-    ...{ redis, log, stream, group, openReader, takeEntries },
+    ...{ log, stream, group, openReader, takeEntries },
     what: 'account inputs',
     limits: { maxEntryBytes: MAX_INPUT_BYTES, batchSize: BATCH_SIZE },
     minIdleMs: MIN_IDLE_MS,

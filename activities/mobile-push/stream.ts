@@ -39,7 +39,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
   const [stream, group] = [DEFAULT_MOBILE_STREAM, CONSUMER_GROUP];
   const intake = createMobileIntake(resources);
   return consumeStream({
-    ...{ redis, log, stream, group, minIdleMs, openReader, takeEntries },
+    ...{ log, stream, group, minIdleMs, openReader, takeEntries },
     what: 'mobile jobs',
     limits: { maxEntryBytes: MAX_JOB_BYTES, batchSize: BATCH_SIZE },
     onDeleted: recoverDeleted,

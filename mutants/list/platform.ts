@@ -139,15 +139,6 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     suite: unit('platform/postgres-failures'),
   },
   {
-    id: 'platform-consumer-leaves',
-    file: 'activities/stream-consumer.ts',
-    find: "if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then",
-    replace: 'if true then',
-    wrong: 'lost',
-    what: 'a consumer that stops takes along what it has not acknowledged',
-    suite: service('platform/stream-consumer', 'M2 C7 a consumer that stops'),
-  },
-  {
     id: 'platform-consumer-dead',
     file: 'activities/stream-consumer.ts',
     find: 'if info.pending == 0 and info.idle > tonumber(ARGV[2]) then',

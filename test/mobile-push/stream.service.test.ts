@@ -13,11 +13,6 @@ async function deliverToTheDead(): Promise<void> {
   await slot.redis.xreadgroup('GROUP', GROUP, 'dead', 'COUNT', 100, 'STREAMS', JOBS, '>');
 }
 
-const consumers = async (): Promise<string[]> =>
-  ((await slot.redis.xinfo('CONSUMERS', JOBS, GROUP)) as string[][]).map(
-    (info) => info[info.indexOf('name') + 1]!,
-  );
-
 test('M2 an entry that was delivered five times is given up, recorded, and can be replayed', async () => {
   const { userId } = await mobile.userWith('phone');
   const jobId = await mobile.publishTo(userId);
@@ -205,7 +200,6 @@ test('M8 M10 a service that stops in the middle loses nothing and sends nothing 
   const stopping = first.stop();
   answers.release();
   await stopping;
-  expect(await consumers()).toEqual([]);
   await slot.startService(QUICK);
 
   for (const jobId of jobs) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
