@@ -1,8 +1,7 @@
 /** What activities and processes do to workflows: keep one running, signal one that may have ended, see how one stands. */
 import type { WorkflowClient, WorkflowExecutionDescription, WorkflowHandle } from '@temporalio/client';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Priority } from '@temporalio/common';
-import { isStuck } from '../api/stuck-workflow.ts';
+import { isStuck, unlessGone } from '../api/stuck-workflow.ts';
 
 /** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
 export async function signalIfRunning(
@@ -48,16 +47,6 @@ export async function endStuck(workflows: WorkflowClient, workflowId: string): P
       .getHandle(workflowId)
       .terminate('its workflow task failed again and again, or nothing would wake it'),
   );
-}
-
-/** @returns what the call returns; undefined when there is no such workflow, or it has ended and takes nothing. */
-export async function unlessGone<T>(call: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await call();
-  } catch (error) {
-    if (error instanceof WorkflowNotFoundError) return undefined;
-    throw error;
-  }
 }
 
 /** One that has no end, and that the processes of its role keep running. */

@@ -1,5 +1,6 @@
-/** Which runs of workflows cannot go on. */
+/** Workflows that are gone, and runs that cannot go on. */
 import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
 import proto from '@temporalio/proto';
 
 const { WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND: UNHANDLED_COMMAND } =
@@ -11,6 +12,16 @@ const { WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND: UNHANDLED_COMMAND } =
 const STUCK_AT_ATTEMPT = 4;
 /** As many as a server gives together, however many are asked for. */
 const EVENTS_OF_A_PAGE = 256;
+
+/** @returns what the call returns; undefined when there is no such workflow, or it has ended and takes nothing. */
+export async function unlessGone<T>(call: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) return undefined;
+    throw error;
+  }
+}
 
 type HistoryPage = proto.temporal.api.workflowservice.v1.IGetWorkflowExecutionHistoryReverseResponse;
 

@@ -3,12 +3,11 @@
  * first everywhere, `renew`, and take the old one out once `status` does not name it any more.
  */
 import type { WorkflowClient } from '@temporalio/client';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
 import { openIfPossible, sealingKeyOf } from '../api/key-box.ts';
 import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
-import { isStuck } from '../api/stuck-workflow.ts';
+import { isStuck, unlessGone } from '../api/stuck-workflow.ts';
 import type { SealedColumn } from '../api/subscription/rows.ts';
 import { SEALED_COLUMNS } from '../api/subscription/rows.ts';
 import type { Requester } from './actions.ts';
@@ -43,11 +42,6 @@ export interface SubscriptionKeyView {
   values: Record<string, number>;
 }
 
-export interface KeyStatus {
-  payload: PayloadKeyView[];
-  subscription: SubscriptionKeyView[];
-}
-
 export interface ConfiguredKeys {
   payload: readonly KeyBoxKey[];
   subscription: readonly KeyBoxKey[];
@@ -71,7 +65,7 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
      *
      * @param options.withRetained also histories of workflows that have ended: as many as the retention keeps.
      */
-    async status(configured: ConfiguredKeys, { withRetained = false } = {}): Promise<KeyStatus> {
+    async status(configured: ConfiguredKeys, { withRetained = false } = {}) {
       const count = async (query: string): Promise<Counts> => {
         const counts: Counts = new Map();
         const histories = temporal.workflow.list({ query }).intoHistories({ concurrency: PARALLEL });
@@ -124,16 +118,14 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
   }
 }
 
+/** One that has ended or gone on by itself since it was listed is left alone. */
 async function renewRun(workflows: WorkflowClient, workflowId: string, runId: string): Promise<void> {
   const run = workflows.getHandle(workflowId, runId);
-  try {
+  await unlessGone(async () => {
     if (await isStuck(workflows, await run.describe()))
       await run.terminate('its workflow task failed again and again');
     else await run.signal(RENEW_SIGNAL);
-  } catch (error) {
-    // It has ended or gone on by itself since it was listed.
-    if (!(error instanceof WorkflowNotFoundError)) throw error;
-  }
+  });
 }
 
 type Counts = Map<string, number>;

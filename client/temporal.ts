@@ -17,6 +17,7 @@ import {
 import type { Payload } from '@temporalio/common';
 import type { temporal as protos } from '@temporalio/proto';
 import { given } from '../api/given.ts';
+import { unlessGone } from '../api/stuck-workflow.ts';
 import { OperationFailedError, UnansweredError } from './errors.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
@@ -234,16 +235,11 @@ export async function statusOf(
 }
 
 /** @returns undefined when Temporal does not know the workflow. @throws as `liveStateOf`. */
-export async function describe(
+export function describe(
   temporal: Client,
   workflowId: string,
 ): Promise<WorkflowExecutionDescription | undefined> {
-  try {
-    return await bounded(temporal, () => temporal.workflow.getHandle(workflowId).describe());
-  } catch (error) {
-    if (error instanceof WorkflowNotFoundError) return undefined;
-    throw error;
-  }
+  return unlessGone(() => bounded(temporal, () => temporal.workflow.getHandle(workflowId).describe()));
 }
 
 // --- Waiting -----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { Correction } from '../../api/intent/mending.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
+import { unlessGone } from '../../api/stuck-workflow.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
 import type { RouteKey, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
 import {
@@ -35,7 +36,7 @@ import type { NotificationKeys } from '../../workflows/search-attributes.ts';
 import { heartbeat } from '../attempt.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { ORDER_OF_ITEM, operationItems } from '../operations.ts';
-import { signalIfRunning, statusOf, unlessGone } from '../workflows.ts';
+import { signalIfRunning, statusOf } from '../workflows.ts';
 import { giveUp } from './entries.ts';
 import { handOff, leaseKey } from './hand-off.ts';
 import type { IntentResources } from './resources.ts';

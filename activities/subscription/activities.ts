@@ -9,8 +9,8 @@ import type {
   WorkerKey,
 } from '../../workflows/subscription/contract.ts';
 import { WORKER_POOLS, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
+import { unlessGone } from '../../api/stuck-workflow.ts';
 import { query, inTransaction } from '../postgres.ts';
-import { unlessGone } from '../workflows.ts';
 import type { EventKind } from './agents.ts';
 import { ensureAgent, loadAgent, setAgentOpen, writeEvent } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
