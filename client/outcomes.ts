@@ -24,16 +24,7 @@ export {
 export interface OutcomeSource {
   xgroup(subcommand: 'CREATE', stream: string, group: string, id: '0', option: 'MKSTREAM'): Promise<unknown>;
   xreadgroup(
-    token: 'GROUP',
-    group: string,
-    consumer: string,
-    countToken: 'COUNT',
-    count: number,
-    blockToken: 'BLOCK',
-    blockMs: number,
-    streamsToken: 'STREAMS',
-    stream: string,
-    from: string,
+    ...what: ['GROUP', string, string, 'COUNT', number, 'BLOCK', number, 'STREAMS', string, string]
   ): Promise<unknown>;
   xack(stream: string, group: string, id: string): Promise<unknown>;
 }
@@ -88,20 +79,9 @@ export async function* readOutcomes(
 
   async function readGroup(from: string): Promise<Entries> {
     try {
-      const what = [
-        'GROUP',
-        group,
-        consumer,
-        'COUNT',
-        count,
-        'BLOCK',
-        blockMs,
-        'STREAMS',
-        stream,
-        from,
-      ] as const;
-      const reply = (await redis.xreadgroup(...what)) as [string, Entries][] | null;
-      return reply?.[0]?.[1] ?? [];
+      const limits = ['COUNT', count, 'BLOCK', blockMs] as const;
+      const reply = await redis.xreadgroup('GROUP', group, consumer, ...limits, 'STREAMS', stream, from);
+      return (reply as [string, Entries][] | null)?.[0]?.[1] ?? [];
     } catch (error) {
       // The stream was deleted, and its groups with it.
       if (!(error instanceof Error) || !error.message.startsWith('NOGROUP')) throw error;
