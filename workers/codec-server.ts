@@ -12,7 +12,6 @@
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { Payload, PayloadCodec } from '@temporalio/common';
 import type { JWTPayload } from 'jose';
 import { createRemoteJWKSet, errors, jwtVerify } from 'jose';
@@ -25,7 +24,7 @@ import { temporalConnection } from '../config/service.ts';
 import type { ProcessContext } from './context.ts';
 import { OpenParts, sayWhatIsOpen } from './context.ts';
 import { createKeyProblems, openPayloadCodec } from './key-boxes.ts';
-import { openProbes } from './probes.ts';
+import { listen, openProbes } from './probes.ts';
 import { watchFiles } from './renewal.ts';
 import { startTelemetry } from './telemetry.ts';
 
@@ -57,10 +56,7 @@ interface CodecServerOptions {
   requestLimitMs?: number;
 }
 
-export interface CodecServer {
-  port: number;
-  stop(): Promise<void>;
-}
+export type CodecServer = Awaited<ReturnType<typeof startCodecServer>>;
 
 /**
  * @param config of `loadCodecConfig`.
@@ -128,8 +124,8 @@ class Refusal extends Error {
   }
 }
 
-/** @throws Error when the port is taken. */
-export async function startCodecServer(options: CodecServerOptions): Promise<CodecServer> {
+/** @throws SelfExplanatoryError when the port is taken. */
+export async function startCodecServer(options: CodecServerOptions) {
   const { log, requestLimitMs = REQUEST_LIMIT_MS } = options;
   const context = { ...options, callerOf: callerCheck(options.issuer), bodies: new Set<IncomingMessage>() };
   const limits = { requestTimeout: requestLimitMs, connectionsCheckingInterval: CHECK_EVERY_MS };
@@ -139,7 +135,7 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
       const status = error instanceof Refusal ? error.status : 500;
       log.warn(
         {
-          ...{ path: knownPathOf(request), status, reason: reasonOf(error) },
+          ...{ path: pathOf(request), status, reason: reasonOf(error) },
           ...(error instanceof Refusal && error.who !== undefined ? { who: error.who } : {}),
         },
         'codec request refused',
@@ -151,13 +147,10 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
     });
   });
   server.setTimeout(requestLimitMs);
-  server.listen(options.port, options.host);
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  log.info({ port }, 'codec server started');
+  const port = await listen(server, options.host, options.port, 'NOTIFICATION_CODEC_HTTP_ADDR');
   return {
     port,
-    async stop() {
+    async stop(): Promise<void> {
       const closed = once(server, 'close');
       server.close();
       server.closeAllConnections();
@@ -166,13 +159,8 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
   };
 }
 
-/** Without the query, and without a parser that some paths break. */
-const pathOf = (url: string): string => url.split('?')[0]!;
-
-/** For the log, which quotes nothing that strangers send. */
-function knownPathOf({ url = '' }: IncomingMessage): string {
-  return pathOf(url) === '/decode' ? '/decode' : 'other';
-}
+/** Without the query, and without a parser that some paths break. The log quotes nothing that strangers send. */
+const pathOf = ({ url = '' }: IncomingMessage) => (url.split('?')[0] === '/decode' ? '/decode' : 'other');
 
 async function answer(
   request: IncomingMessage,
@@ -194,21 +182,20 @@ async function answer(
     response.setHeader('access-control-max-age', '600');
     return void response.writeHead(204).end();
   }
-  const caller = await callerOf(request.headers.authorization).catch((error: unknown) => {
-    throw error instanceof IssuerUnavailableError ? new Refusal(503, error.message) : error;
-  });
+  const caller = await callerOf(request.headers.authorization);
   if (!caller) throw new Refusal(401, 'a token is required');
 
-  if (pathOf(request.url ?? '/') !== '/decode') throw new Refusal(404, 'there is /decode');
+  if (pathOf(request) === 'other') throw new Refusal(404, 'there is /decode');
   if (request.method !== 'POST') throw new Refusal(405, 'POST is expected');
   // Everyone who signs in to the Web UI has a token and can send a body, so the permission is checked before the body is read.
-  if (!caller.readsAny) throw forbidden(caller, 'the token does not allow to read in any namespace');
+  if (caller.readable.size === 0)
+    throw forbidden(caller, 'the token does not allow to read in any namespace');
 
   if (bodies.size >= MAX_BODIES) throw new Refusal(503, 'busy: ask again in some seconds');
   bodies.add(request);
   const given = request.headers['x-namespace'];
   const asked = typeof given === 'string' ? given : undefined;
-  const payloads = await decoded(await payloadsOf(request), { caller, asked }, options);
+  const payloads = await decoded(await payloadsOf(request), caller, asked, options);
   send(response, 200, {
     payloads: payloads.map(({ metadata, data }) => ({
       metadata: Object.fromEntries(
@@ -219,23 +206,19 @@ async function answer(
   });
 }
 
-interface Asking {
-  caller: Caller;
-  /** The namespace that the request names. */
-  asked: string | undefined;
-}
-
-/** What is in plain is given back as it is. */
+/** What is in plain is given back as it is. @param asked the namespace that the request names. */
 async function decoded(
   payloads: Payload[],
-  { caller, asked }: Asking,
+  caller: Caller,
+  asked: string | undefined,
   { codec, namespace, log }: CodecServerOptions,
 ): Promise<Payload[]> {
   const heads = payloads.map((payload) => payloadHeadOf(payload));
   const namespaces = new Set(heads.flatMap((head) => (head ? [head.owner.namespace || namespace] : [])));
   for (const one of namespaces) {
     if (asked !== undefined && asked !== one) throw forbidden(caller, 'payloads of another namespace');
-    if (!caller.mayRead(one)) throw forbidden(caller, 'the token does not allow this namespace');
+    if (![one, ALL_NAMESPACES].some((of) => caller.readable.has(of)))
+      throw forbidden(caller, 'the token does not allow this namespace');
   }
   const opened: Payload[] = [];
   for (const payload of payloads) {
@@ -316,7 +299,7 @@ const KEYS_LIMIT_MS = 5_000;
 const CLOCK_TOLERANCE_S = 30;
 /** A permission for this namespace is one for all of them, as Temporal itself has it. */
 const ALL_NAMESPACES = 'temporal-system';
-const READING_ROLES = ['read', 'write', 'worker', 'admin'];
+const PERMISSION_TO_READ = /^(.+):(?:read|write|worker|admin)$/;
 
 interface TokenIssuer {
   /** Where its public keys are. */
@@ -332,19 +315,13 @@ interface TokenIssuer {
 interface Caller {
   /** The claim `sub`. */
   who: string;
-  /** Whether there is a namespace that the caller may read. */
-  readsAny: boolean;
-  mayRead(namespace: string): boolean;
-}
-
-/** The keys of the issuer are out of reach, so the identity of the caller cannot be checked. */
-class IssuerUnavailableError extends Error {
-  override name = 'IssuerUnavailableError';
+  /** The namespaces that the caller may read. */
+  readable: ReadonlySet<string>;
 }
 
 /**
- * @returns finds out who calls, by the header `authorization`; undefined for a caller without proof.
- * @throws IssuerUnavailableError.
+ * @returns finds out who calls, by the header `authorization`; undefined for a caller without proof. It throws a Refusal when the
+ * keys of the issuer are out of reach, so that the identity of the caller cannot be checked.
  */
 function callerCheck({ jwksUrl, issuer, audience, permissionsClaim }: TokenIssuer) {
   const keys = createRemoteJWKSet(new URL(jwksUrl), { timeoutDuration: KEYS_LIMIT_MS });
@@ -362,15 +339,9 @@ function callerCheck({ jwksUrl, issuer, audience, permissionsClaim }: TokenIssue
       }));
     } catch (error) {
       if (isAboutTheToken(error)) return undefined;
-      throw new IssuerUnavailableError('the keys of the issuer cannot be read', { cause: error });
+      throw new Refusal(503, 'the keys of the issuer cannot be read');
     }
-    const permissions = permissionsIn(claims[permissionsClaim]);
-    const mayRead = (namespace: string) =>
-      [namespace, ALL_NAMESPACES].some((of) =>
-        READING_ROLES.some((role) => permissions.has(`${of}:${role}`)),
-      );
-    const readsAny = [...permissions].some((permission) => READING_ROLES.includes(roleOf(permission)));
-    return { who: claims.sub!, readsAny, mayRead };
+    return { who: claims.sub!, readable: readableIn(claims[permissionsClaim]) };
   };
 }
 
@@ -384,9 +355,10 @@ function isAboutTheToken(error: unknown): boolean {
   );
 }
 
-const roleOf = (permission: string): string => permission.slice(permission.lastIndexOf(':') + 1);
-
-function permissionsIn(claim: unknown): Set<string> {
-  if (typeof claim === 'string') return new Set(claim.split(' '));
-  return new Set(Array.isArray(claim) ? claim.filter((one) => typeof one === 'string') : []);
+/** @param claim a list of permissions, or one text with spaces between them. */
+function readableIn(claim: unknown): Set<string> {
+  const permissions: unknown[] = typeof claim === 'string' ? claim.split(' ') : [claim].flat();
+  return new Set(
+    permissions.flatMap((one) => (typeof one === 'string' && PERMISSION_TO_READ.exec(one)?.[1]) || []),
+  );
 }

@@ -14,12 +14,7 @@ const LAST_REQUEST_MS = 1_000;
 const PATHS = ['/healthz', '/readyz'] as const;
 type ProbePath = (typeof PATHS)[number] | 'other';
 
-export interface Probes {
-  url: string;
-  /** `/readyz` says ready from now on; before, and after `stop` began, it answers 503. */
-  setReady(ready: boolean): void;
-  stop(): Promise<void>;
-}
+export type Probes = Awaited<ReturnType<typeof openProbes>>;
 
 export const probeCounter = (meter: Meter) =>
   countersOf(meter).counter<{ path: ProbePath; status: number }>(
@@ -33,7 +28,7 @@ export async function openProbes({
   log,
   meter,
   open,
-}: Pick<ProcessContext, 'config' | 'log' | 'meter' | 'open'>): Promise<Probes> {
+}: Pick<ProcessContext, 'config' | 'log' | 'meter' | 'open'>) {
   const { host: named, port: wanted } = values.NOTIFICATION_INTERNAL_HTTP_ADDR;
   // Undefined listens on every interface.
   const host = named || (production ? undefined : '127.0.0.1');
@@ -63,15 +58,13 @@ export async function openProbes({
       response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     },
   );
-  await listen(server, host, wanted);
-  const { port } = server.address() as AddressInfo;
+  const port = await listen(server, host, wanted, 'NOTIFICATION_INTERNAL_HTTP_ADDR');
   const url = urlOf(host ?? 'localhost', port);
   log.info({ url }, 'probe listener started');
-  const probes: Probes = {
+  const probes = {
     url,
-    setReady: (value) => {
-      ready = value;
-    },
+    /** `/readyz` says ready from now on; before, and after `stop` began, it answers 503. */
+    setReady: (value: boolean) => void (ready = value),
     stop: async () => {
       ready = false;
       if (!server.listening) return;
@@ -98,15 +91,19 @@ function answerTo(method: string | undefined, path: ProbePath, isReady: boolean)
   return isReady ? [200, { status: 'ready' }] : [503, { status: 'not_ready' }];
 }
 
-async function listen(server: Server, host: string | undefined, port: number): Promise<void> {
+/** @param variable of the address. @returns the port. @throws SelfExplanatoryError when it is taken. */
+export async function listen(
+  server: Server,
+  host: string | undefined,
+  port: number,
+  variable: string,
+): Promise<number> {
   server.listen(port, host);
   try {
     await once(server, 'listening');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
-    throw new SelfExplanatoryError(
-      `port ${port} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
-      { cause: error },
-    );
+    throw new SelfExplanatoryError(`port ${port} is taken; set ${variable} to another one`, { cause: error });
   }
+  return (server.address() as AddressInfo).port;
 }

@@ -92,7 +92,7 @@ describe('listener', () => {
     const second = start(`:${portOf(probes)}`);
 
     await expect(second).rejects.toThrow(
-      `port ${portOf(probes)} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
+      `port ${portOf(probes)} is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to another one`,
     );
     expect((await get('/healthz')).status).toBe(200);
   });
