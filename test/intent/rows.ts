@@ -49,11 +49,21 @@ export async function routesOf({ db }: Slot, notificationId: string): Promise<Ro
   return rows;
 }
 
-export const routeIn = (slot: Slot, notificationId: string, routeId: string, status: string) =>
-  eventually(`${routeId} of ${notificationId} to be ${status}`, async () => {
-    const row = (await routesOf(slot, notificationId)).find(({ route_id }) => route_id === routeId);
-    return row?.status === status && row;
-  });
+export const routeIn = (
+  slot: Slot,
+  notificationId: string,
+  routeId: string,
+  status: string,
+  limitMs?: number,
+) =>
+  eventually(
+    `${routeId} of ${notificationId} to be ${status}`,
+    async () => {
+      const row = (await routesOf(slot, notificationId)).find(({ route_id }) => route_id === routeId);
+      return row?.status === status && row;
+    },
+    limitMs,
+  );
 
 /** Each with its failure in the place of its status, if it has one; in the order of their ids. */
 export const untilStatuses = (slot: Slot, notificationId: string, ...expected: string[]) =>

@@ -10,6 +10,7 @@ import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { RECONCILIATION_WORKFLOW } from '../../workflows/recovery-contract.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
+import { EMAIL, PUSH, countOf, routeIn } from '../intent/rows.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { scratchFolder } from '../scratch.ts';
 import type { ServiceProcess } from '../service-process.ts';
@@ -34,22 +35,6 @@ const wait = (ms: number) => {
   const until = performance.now() + ms;
   return eventually(`${ms} ms to pass`, async () => performance.now() > until);
 };
-/** How many routes there are of which this is so. */
-const routesWhere = async (condition: string, ...values: unknown[]): Promise<number> => {
-  const { rowCount } = await ground.slot.db.query(
-    `SELECT FROM notification.routes WHERE ${condition}`,
-    values,
-  );
-  return rowCount ?? 0;
-};
-const OF_KEY =
-  'notification_id IN (SELECT notification_id FROM notification.records WHERE idempotency_key = $1)';
-const tracked = (key: string, limitMs?: number) =>
-  eventually(
-    `${key} to be delivered`,
-    async () => (await routesWhere(`status = 'published' AND channel = 'email' AND ${OF_KEY}`, key)) === 1,
-    limitMs,
-  );
 
 /** A transaction of another client. @returns ends it; may be called again. */
 async function lock(table: string): Promise<() => Promise<void>> {
@@ -157,7 +142,7 @@ describe('Temporal', () => {
       await ground.slot.redis.set(MAIL, 'not a stream');
       for (let n = 0; n < 40; n += 1) await publish(`attempts-${n}`);
       const attempted = "channel = 'email' AND attempt_count > 1";
-      await eventually('attempts', async () => (await routesWhere(attempted)) >= 40);
+      await eventually('attempts', async () => (await countOf(ground.slot, 'routes', attempted)) >= 40);
     },
     inject: async () => {
       process.kill(patient!.pid, 'SIGSTOP');
@@ -194,14 +179,14 @@ describe('Temporal', () => {
 
   /** Sources of another release: those of the last commit, changed. */
   const other = inDir('release');
+  let undone: string;
   drill({
     alarm: 'TemporalWorkflowTasksFail',
     fault: 'a release cannot follow the histories of the one before',
     prepare: async () => {
       await steering().channels.pause('email', BY);
-      const id = await publish('undone');
-      const published = "notification_id = $1 AND channel = 'push' AND status = 'published'";
-      await eventually('its routes', async () => (await routesWhere(published, id)) === 1);
+      undone = await publish('undone');
+      await routeIn(ground.slot, undone, PUSH, 'published');
       mkdirSync(other);
       const sources = execFileSync('git', ['archive', '--format=tar', 'HEAD'], { maxBuffer: 2 ** 30 });
       execFileSync('tar', ['-x', '-C', other], { input: sources });
@@ -223,7 +208,7 @@ describe('Temporal', () => {
     deeds: [{ words: 'roll back to the release before', act: () => restart() }],
     cleanUp: async () => {
       await restart();
-      await tracked('undone');
+      await routeIn(ground.slot, undone, EMAIL, 'published');
     },
   });
 
@@ -320,6 +305,7 @@ describe('keys', () => {
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '1s',
   };
+  let sealed: string;
   drill({
     alarm: 'KeyMissing',
     fault: 'a key was taken out too early',
@@ -327,9 +313,8 @@ describe('keys', () => {
       await putKeys(old, next, newest);
       await restart(retrying);
       await ground.slot.redis.set(MAIL, 'not a stream');
-      await publish('sealed');
-      const attempted = `channel = 'email' AND attempt_count > 0 AND ${OF_KEY}`;
-      await eventually('attempts', async () => (await routesWhere(attempted, 'sealed')) === 1);
+      sealed = await publish('sealed');
+      await routeIn(ground.slot, sealed, EMAIL, 'failed');
     },
     inject: async () => {
       await ground.killAll();
@@ -344,7 +329,7 @@ describe('keys', () => {
       await putKeys(next, old, newest);
       await ground.slot.redis.del(MAIL);
       // The longer its tasks have failed, the later the next one.
-      await tracked('sealed', 280_000);
+      await routeIn(ground.slot, sealed, EMAIL, 'published', 280_000);
     },
   });
 });

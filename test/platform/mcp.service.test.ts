@@ -5,9 +5,9 @@ import type { OperationView } from '../../client/operations.ts';
 import { cliOfTests } from '../command-line.ts';
 import { eventually, operatorOf, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
+import { publishDead } from '../intent/rows.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
-
-const GATEWAY = 'gateway:client-events';
+import { GATEWAY } from '../service-process.ts';
 
 const clients: Client[] = [];
 // Before the slot is given back.
@@ -46,15 +46,6 @@ async function connect(...args: string[]) {
   return { client, call, ask };
 }
 
-async function publishDead(key: string, users = ['user-1']): Promise<string> {
-  await slot.redis.set(GATEWAY, 'not a stream');
-  const id = await publishTurn(slot.redis, key, users);
-  await eventually(`${key} to die`, async () => {
-    const { totals } = await operatorOf(slot).notifications.show(id);
-    return totals['dead_letter'] === users.length;
-  });
-  return id;
-}
 const heal = () => slot.redis.del(GATEWAY);
 
 interface DryRun {
@@ -63,7 +54,7 @@ interface DryRun {
 }
 
 test('U10 an assistant looks, and has no tool that changes something unless the operator allows it', async () => {
-  const id = await publishDead('look/1');
+  const id = await publishDead(slot, 'look/1');
   const { client, call, ask } = await connect();
   const { tools } = await client.listTools();
   expect(tools.map(({ name }) => name).sort()).toEqual([
@@ -115,11 +106,11 @@ test('U10 an answer has at most 32 KB: a longer one is refused', async () => {
 });
 
 test('U10 a change shows what it would reach, reaches nothing newer, and is made once, by the person', async () => {
-  const first = await publishDead('change/1', ['user-2']);
+  const first = await publishDead(slot, 'change/1', ['user-2']);
   const { call, ask } = await connect('--allow-changes', '--requested-by', 'alice');
   const dryRun = await ask<DryRun>('replay', { type: 'game.turn.ready', since: '1h' });
   expect(dryRun.reaches).toMatchObject({ groups: [{ channel: 'push' }] });
-  const second = await publishDead('change/2', ['user-3']);
+  const second = await publishDead(slot, 'change/2', ['user-3']);
   await heal();
 
   for (const given of [{ token: 'another' }, { token: dryRun.token, channel: 'push' }, {}])

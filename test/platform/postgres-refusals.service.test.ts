@@ -5,16 +5,14 @@
 import type { WorkflowHandle } from '@temporalio/client';
 import { WorkflowFailedError } from '@temporalio/client';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import {
-  notificationWorkflowId,
-  routeWorkflowId,
-  bridgeWorkflowId,
-} from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken, benchOfTests } from '../account-callback/callbacks.ts';
-import { entryOf, publishTurn, turnPayload } from '../intent/entries.ts';
+import type { Changes } from '../intent/entries.ts';
+import { publishTurn, turn, turnPayload } from '../intent/entries.ts';
 import { QUICK, mobileOfTests } from '../mobile-push/jobs.ts';
 import { eventually, slotOfTests } from '../harness.ts';
-import { replayRoute } from '../intent/rows.ts';
+import { EMAIL, PUSH, entriesOf, replayRoute, resultOf, routeIn } from '../intent/rows.ts';
+import { GATEWAY } from '../service-process.ts';
 
 const INTENTS = 'notification:intents';
 
@@ -38,15 +36,7 @@ async function malformed(id: string) {
   return rows[0];
 }
 
-const statusOf = async (id: string, route: string) => {
-  const { rows } = await slot.db.query<{ status: string }>(
-    'SELECT status FROM notification.routes WHERE notification_id = $1 AND route_id = $2',
-    [id, route],
-  );
-  return rows[0]?.status;
-};
-const published = (id: string, route = 'push:user:user-1') =>
-  eventually(`${route} of ${id} to be published`, async () => (await statusOf(id, route)) === 'published');
+const published = (id: string, route = PUSH) => routeIn(slot, id, route, 'published');
 
 /** Why the pending activities of a workflow failed the last time. */
 async function lastFailures(workflowId: string): Promise<string[]> {
@@ -56,12 +46,12 @@ async function lastFailures(workflowId: string): Promise<string[]> {
   );
 }
 
-const append = (fields: ReturnType<typeof entryOf>): Promise<string> =>
-  slot.redis.xadd(INTENTS, '*', ...fields.flat()) as Promise<string>;
+const publishChanged = (changes: Changes): Promise<string> =>
+  slot.redis.xadd(INTENTS, '*', ...turn(changes).flat()) as Promise<string>;
 
 test('I6 security-22 a malformed row that PostgreSQL refuses is kept bare, and the stream goes on', async () => {
   await refuse('notification.malformed_intents', 'raw_fields');
-  const bad = await append(entryOf('game.turn.ready', { payload_json: '"poison"' }));
+  const bad = await publishChanged({ payload_json: '"poison"' });
   const good = await publishTurn(slot.redis, 'behind-a-bad-row');
   await published(good);
   expect(await eventually('the row of the bad one', () => malformed(bad))).toEqual({
@@ -74,12 +64,9 @@ test('I6 security-22 a malformed row that PostgreSQL refuses is kept bare, and t
 
 test('I6 security-22 an intent that PostgreSQL refuses is set aside with its reason', async () => {
   await refuse('notification.records', 'payload_json');
-  const id = await append(
-    entryOf('game.turn.ready', { payload_json: turnPayload(',"note":"poison"'), idempotency_key: 'poison' }),
-  );
-  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
-  await eventually('the notification', () => handle.describe());
-  expect(await handle.result()).toEqual({ outcome: 'unstorable' });
+  const payload = turnPayload(',"note":"poison"');
+  const id = await publishChanged({ payload_json: payload, idempotency_key: 'poison' });
+  expect(await resultOf(slot, id)).toEqual({ outcome: 'unstorable' });
   expect(await malformed(id)).toMatchObject({
     failure_code: 'unstorable',
     failure_message: expect.stringContaining('no_poison') as string,
@@ -92,22 +79,19 @@ test('I22 security-22 a route whose row takes no outcome fails by name, and a re
                CHECK (status <> 'published' OR recipient_ref <> 'user:user-66') NOT VALID`);
   const id = await publishTurn(slot.redis, 'poisoned-route', ['user-66', 'user-1']);
   await published(id);
-  await published(id, 'email:user:user-1');
+  await published(id, EMAIL);
   const route = slot.client.workflow.getHandle(routeWorkflowId(id, 'push:user:user-66'));
   await eventually('the workflow of the route', () => route.describe());
   expect(await failureTypeOf(route)).toBe('PostgresRefused');
-  expect(await statusOf(id, 'push:user:user-66')).toBe('pending');
+  await routeIn(slot, id, 'push:user:user-66', 'pending');
 
   await accept('notification.routes');
   for (const channel of ['push', 'email']) {
     await replayRoute(slot, id, `${channel}:user:user-66`);
     await published(id, `${channel}:user:user-66`);
   }
-  expect(await slot.client.workflow.getHandle(notificationWorkflowId(id)).result()).toMatchObject({
-    published: 4,
-  });
-  const pushes = await slot.redis.xrange('gateway:client-events', '-', '+');
-  expect(pushes.filter(([, fields]) => fields.includes(`${id}/push:user:user-66`))).toHaveLength(1);
+  expect(await resultOf(slot, id)).toMatchObject({ published: 4 });
+  expect(await entriesOf(slot, GATEWAY, `${id}/push:user:user-66`)).toHaveLength(1);
 });
 
 async function failureTypeOf(handle: WorkflowHandle): Promise<string | undefined> {
@@ -119,7 +103,7 @@ async function failureTypeOf(handle: WorkflowHandle): Promise<string | undefined
 
 test('I24 security-22 without a table the reader and publication wait, by the name of that, and go on when it is back', async () => {
   await sql('ALTER TABLE notification.malformed_intents RENAME TO away');
-  const bad = await append(entryOf('game.turn.ready', { payload_json: '[]' }));
+  const bad = await publishChanged({ payload_json: '[]' });
   const good = await publishTurn(slot.redis, 'behind-a-missing-table');
   await eventually('the reader to say so', async () =>
     (await lastFailures(bridgeWorkflowId(INTENTS))).includes('PostgresUnusable'),
@@ -138,10 +122,7 @@ test('M1 security-22 a mobile job that PostgreSQL refuses is set aside, and thos
   await eventually('the job behind it', async () => (await mobile.logRow(good))?.status === 'sent');
   const row = await eventually('the bad one', () => mobile.logRow(bad));
   expect(row).toMatchObject({ status: 'malformed', error_code: 'unstorable', raw_fields: {} });
-  await eventually('nothing to be pending', async () => {
-    const [pending] = (await slot.redis.xpending('stream.notifications.jobs', 'notifications')) as [number];
-    return pending === 0;
-  });
+  await eventually('nothing to be pending', async () => (await mobile.pending()) === 0);
   await accept('notifications.notification_log');
 });
 

@@ -5,6 +5,7 @@ import { readOutboxSql } from '../../client/outbox.ts';
 import { cliOfTests } from '../command-line.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
+import { bothPublished } from '../intent/rows.ts';
 import { asUser } from '../redis-users.ts';
 
 /** Their names. */
@@ -31,10 +32,7 @@ beforeAll(() => slot.startService());
 
 test('U6 an operator who may only read can look at everything', async () => {
   const id = await publishTurn(slot.redis, 'looked-at');
-  await eventually('the notification to be settled', async () => {
-    const { rows } = await slot.db.query("SELECT FROM notification.routes WHERE status = 'published'");
-    return rows.length === 2;
-  });
+  await bothPublished(slot, [id]);
   const role = `reader_${slot.slot}_${Date.now()}`;
   await slot.db.query(`CREATE ROLE ${role} LOGIN PASSWORD 'replace-reader' IN ROLE pg_read_all_data`);
   const dsn = new URL(slot.endpoints.postgresDsn);

@@ -1,6 +1,5 @@
 /** `recover`: losses that nothing shows are made good because an operator says how far back. */
 import type { RecoveryPlan, RecoveryRun } from '../../client/recovery.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
@@ -11,7 +10,8 @@ import { publishTurn } from '../intent/entries.ts';
 import { ofTests } from '../of-tests.ts';
 import { registryOfTests } from '../symbol-config/registry.ts';
 import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
-import { bothPublished } from '../intent/rows.ts';
+import { bothPublished, countOf } from '../intent/rows.ts';
+import { untilWorkflowsEnd } from '../put-back.ts';
 
 const slot = slotOfTests();
 const program = cliOfTests(slot);
@@ -39,20 +39,7 @@ beforeAll(async () => {
   );
 });
 
-const settled = (ids: string[]) => bothPublished(slot, ids);
-const ended = (id: string) =>
-  eventually(`${id} to end`, async () => {
-    const { status } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
-    return status.name === 'COMPLETED';
-  });
-const rowsWhere = async (tableAndCondition: string, ...values: unknown[]) =>
-  (await slot.db.query(`SELECT FROM notification.${tableAndCondition}`, values)).rows.length;
-const lookedAt = (id: string) =>
-  eventually(
-    `a look at ${id}`,
-    async () => (await rowsWhere('inbound_streams WHERE passed_id = $1', id)) === 1,
-  );
-const hourIsKept = async () => (await rowsWhere("callback_snapshots WHERE user_id = 'LOST'")) === 1;
+const hourIsKept = async () => (await countOf(slot, 'callback_snapshots', "user_id = 'LOST'")) === 1;
 
 test('I54 S5 C7 recover repairs what no look can see: rows and entries that are gone, a route without a worker, a target without its list; it waits for a paused reader', async () => {
   await registry.settled();
@@ -63,11 +50,14 @@ test('I54 S5 C7 recover repairs what no look can see: rows and entries that are 
   for (const key of ['a', 'b', 'c']) {
     ids.push(await publishTurn(slot.redis, key));
     // In this order: the first entry that is gone would have been trimmed by who reads them.
-    await settled(ids);
+    await bothPublished(slot, ids);
   }
   const [forgotten, taken, overdue] = ids as [string, string, string];
-  await Promise.all(ids.map(ended));
-  await lookedAt(overdue);
+  await untilWorkflowsEnd(slot, ids);
+  await eventually(
+    'a look at all of them',
+    async () => (await countOf(slot, 'inbound_streams', 'passed_id = $1', [overdue])) === 1,
+  );
   const before = await outboundIds(slot.redis);
 
   for (const table of ['records', 'intents'])
@@ -126,7 +116,7 @@ test('I54 S5 C7 recover repairs what no look can see: rows and entries that are 
       also: { 'symbol-config': {}, 'account-callback': { againFrom: expect.stringMatching(/^\d+-0$/) } },
     },
   });
-  await settled(ids);
+  await bothPublished(slot, ids);
   await eventually('the hour again', hourIsKept);
   await eventually('the list again', async () => registry.targets.held('us-east-alert-1').source === 'push');
   expect(await outboundIds(slot.redis)).toEqual(before);

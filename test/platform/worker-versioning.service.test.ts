@@ -1,8 +1,8 @@
 /** Versioned rollouts: the version that Temporal calls current has the work, and open executions move on to it. */
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { bridgeWorkflowId } from '../../workflows/intent/contract.ts';
-import { eventually, slotOfTests, untilStarted } from '../harness.ts';
+import { bridgeWorkflowId, notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
+import { resultOf } from '../intent/rows.ts';
 import { namespaceOf } from '../slots.ts';
 
 const slot = slotOfTests();
@@ -27,24 +27,18 @@ async function versionOf(workflowId: string): Promise<string | undefined | null>
   return raw.workflowExecutionInfo?.versioningInfo?.deploymentVersion?.buildId;
 }
 
-async function delivered(id: string): Promise<void> {
-  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
-  await untilStarted(handle);
-  await handle.result();
-}
-
 test('I40 work goes to the current version, and what is open goes on with the next one', async () => {
   const old = await start('one');
   await makeCurrent('one');
   const first = await publishTurn(slot.redis, 'first');
-  await delivered(first);
+  await resultOf(slot, first);
   expect(await versionOf(notificationWorkflowId(first))).toBe('one');
 
   await start('two');
   await makeCurrent('two');
   await old.stop();
   const second = await publishTurn(slot.redis, 'second');
-  await delivered(second);
+  await resultOf(slot, second);
   expect(await versionOf(notificationWorkflowId(second))).toBe('two');
   await eventually(
     'the reader to run on the new version',
