@@ -30,15 +30,6 @@ interface Finding {
   hint?: string;
 }
 
-/** A command that may go on for long. */
-export interface RunningCommand {
-  /** What it has written so far. */
-  written: { stdout: string; stderr: string };
-  /** Asks it to end, as Ctrl-C and `kill` do. */
-  send(signal: StopSignal): void;
-  ended: Promise<CliResult>;
-}
-
 /**
  * Runs a command in this process.
  *
@@ -48,7 +39,7 @@ export function startCommand(
   args: string[],
   env: Env,
   { input = Readable.from([]), columns }: { input?: Readable; columns?: number } = {},
-): RunningCommand {
+) {
   const written = { stdout: '', stderr: '' };
   const outputTo = (name: 'stdout' | 'stderr') => {
     const output = new Writable({
@@ -68,9 +59,11 @@ export function startCommand(
     stderr: outputTo('stderr'),
   });
   return {
+    /** What it has written so far. */
     written,
-    send: (signal) => void shell.emit(signal, signal),
-    ended: run(shell).then((code) => ({ code, ...written })),
+    /** Asks it to end, as Ctrl-C and `kill` do. */
+    send: (signal: StopSignal) => void shell.emit(signal, signal),
+    ended: run(shell).then((code): CliResult => ({ code, ...written })),
   };
 }
 
@@ -112,15 +105,9 @@ export function cliFor(slot: Slot) {
     NOTIFICATION_TEMPORAL_UI_URL: 'http://ui.test',
   };
 
-  function start(
-    args: string[],
-    { changes = {}, input = '' }: { changes?: Env; input?: string } = {},
-  ): RunningCommand {
-    return startCommand(
-      args,
-      { ...env, ...usersOf(changes), ...changes },
-      { input: Readable.from(Buffer.from(input)) },
-    );
+  function start(args: string[], { changes = {}, input = '' }: { changes?: Env; input?: string } = {}) {
+    const variables = { ...env, ...usersOf(changes), ...changes };
+    return startCommand(args, variables, { input: Readable.from(Buffer.from(input)) });
   }
 
   const cli = (...command: Parameters<typeof start>): Promise<CliResult> => start(...command).ended;

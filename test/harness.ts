@@ -16,6 +16,7 @@ import type { Stack } from '../dev/servers/stack.ts';
 import { readiness } from '../dev/servers/temporal.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
+import { given } from '../api/given.ts';
 import type { Catalog } from '../api/intent/catalog.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
@@ -88,31 +89,7 @@ const PATIENCE = {
 };
 
 /** One test file's own part of every server. */
-export interface Slot {
-  slot: number;
-  endpoints: Endpoints & { redis: RedisAddress };
-  /** Of the database's owner, directly. */
-  ownerDsn: string;
-  redis: Redis;
-  db: pg.Pool;
-  client: Client;
-  userService: Awaited<ReturnType<typeof startUserService>>;
-  fcm: Awaited<ReturnType<typeof startFcm>>;
-  /** Lines that services of this slot logged. */
-  logs: LogLine[];
-  /** A configuration of this slot; `env` adds to it. */
-  config(env?: Record<string, string>): Config;
-  /**
-   * Starts the service itself in this process, stopped with the slot at the latest. `instead` replaces addresses of
-   * the slot's servers.
-   */
-  startService(env?: Record<string, string>, instead?: Partial<Endpoints>): Promise<Service>;
-  /** Stops what was started in this process. */
-  stopServices(): Promise<void>;
-  /** Takes the database away from everybody, open connections included; `restore` brings it back. */
-  cutOffDatabase(): Promise<{ restore(): Promise<void> }>;
-  release(): Promise<void>;
-}
+export type Slot = Awaited<ReturnType<typeof takeSlot>>;
 
 /** Variables of each service of a slot, in this process or in its own. */
 export const environmentOf = ({ slot, endpoints }: Pick<Slot, 'slot' | 'endpoints'>) => ({
@@ -134,11 +111,7 @@ export const resourcesOf = ({ client, db, redis, slot }: Slot) => ({
 
 /** @param uiUrl of the Web UI, which links lead to; default: no Web UI. @param catalog default: the built-in one. */
 export const operatorOf = (slot: Slot, uiUrl?: string, catalog?: Catalog): Operator =>
-  createOperator({
-    ...resourcesOf(slot),
-    ...(uiUrl === undefined ? {} : { uiUrl }),
-    ...(catalog === undefined ? {} : { catalog }),
-  });
+  createOperator({ ...resourcesOf(slot), ...given({ uiUrl, catalog }) });
 
 /** The client of an operator in a file of tests. */
 export const operatorOfTests = (slot: Slot, ...more: [uiUrl?: string, catalog?: Catalog]): Operator =>
@@ -157,14 +130,14 @@ export const slotOfTests = (options?: SlotOptions): Slot =>
   );
 
 /** Another slot for each test. */
-export const slotOfEachTest = (): Slot =>
+export const slotOfEachTest = (options?: SlotOptions): Slot =>
   ofEachTest(
-    () => takeSlot(),
+    () => takeSlot(options),
     (slot) => slot.release(),
   );
 
 /** Takes a slot of servers. Call `release` at the end. */
-export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<Slot> {
+export async function takeSlot({ isEmpty = false }: SlotOptions = {}) {
   const stack = stackOfRun();
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
@@ -177,7 +150,10 @@ export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<S
   dsn.pathname = `/${database}`;
   // A mutant of a migration is not in the template.
   const isCopied = !isEmpty && process.env['TEST_TEMPLATE'] !== 'none';
-  await asAdmin(stack, `CREATE DATABASE ${database}${isCopied ? ` TEMPLATE ${TEMPLATE_DATABASE}` : ''}`);
+  await asAdmin(
+    stack.postgresDsn,
+    `CREATE DATABASE ${database}${isCopied ? ` TEMPLATE ${TEMPLATE_DATABASE}` : ''}`,
+  );
   if (!isEmpty && !isCopied) await migrate(dsn.href);
   const isPooled = process.env['TEST_POSTGRES'] === 'pooled';
   const poolerPort = isPooled ? process.env['TEST_POOLER_PORT'] : undefined;
@@ -191,7 +167,7 @@ export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<S
   // All tests of a file fail with this, and the machine may stand still for as long as the SDK waits, 10 s.
   const connection = await Connection.connect({ address: stack.temporalAddress, connectTimeout: '1 minute' });
   await prepareNamespaces(connection, slot, stack.temporalAddress);
-  const endpoints: Slot['endpoints'] = {
+  const endpoints: Endpoints & { redis: RedisAddress } = {
     redis: { host: redisHost, port: Number(redisPort) },
     postgresDsn: serviceDsn,
     temporalAddress: stack.temporalAddress,
@@ -205,7 +181,7 @@ export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<S
     logs.push(JSON.parse(line) as LogLine);
   }
   const services: Service[] = [];
-  const configWith = (env: Record<string, string> = {}, hasUsers = true) =>
+  const configWith = (env: Record<string, string> = {}, hasUsers = true): Config =>
     loadConfig({
       ...environmentOf({ slot, endpoints }),
       // Only this run's Redis knows the users.
@@ -217,9 +193,9 @@ export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<S
 
   /** Frees what the servers of the run keep for this slot. */
   async function giveBack(): Promise<void> {
-    await sessionsEnded(stack, database);
+    await sessionsEnded(stack.postgresDsn, database);
     await Promise.all([
-      asAdmin(stack, `DROP DATABASE IF EXISTS ${database} WITH (FORCE)`),
+      asAdmin(stack.postgresDsn, `DROP DATABASE IF EXISTS ${database} WITH (FORCE)`),
       redis.flushdb(),
       // Its rows go with Temporal: deleting them now would cost more than they do.
       connection.operatorService.deleteNamespace(
@@ -234,15 +210,22 @@ export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<S
   return {
     slot,
     endpoints,
+    /** Of the database's owner, directly. */
     ownerDsn: dsn.href,
     redis,
     db,
     client,
     userService,
     fcm,
+    /** Lines that services of this slot logged. */
     logs,
-    config: configWith,
-    async startService(env, instead) {
+    /** A configuration of this slot; `env` adds to it. */
+    config: (env?: Record<string, string>) => configWith(env),
+    /**
+     * Starts the service itself in this process, stopped with the slot at the latest. `instead` replaces addresses of
+     * the slot's servers.
+     */
+    async startService(env?: Record<string, string>, instead?: Partial<Endpoints>): Promise<Service> {
       const service = await startService({
         config: configWith(env, instead?.redis === undefined),
         endpoints: { ...endpoints, ...instead },
@@ -251,22 +234,17 @@ export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<S
       services.push(service);
       return service;
     },
+    /** Stops what was started in this process. */
     async stopServices() {
       await Promise.all(services.splice(0).map((service) => service.stop()));
     },
+    /** Takes the database away from everybody, open connections included; `restore` brings it back. */
     async cutOffDatabase() {
-      const operator = new pg.Client({ connectionString: stack.postgresDsn });
-      await operator.connect();
-      await operator.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS false`);
-      await operator.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [
-        database,
-      ]);
-      return {
-        async restore() {
-          await operator.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS true`);
-          await operator.end();
-        },
-      };
+      const allow = (isAllowed: boolean) =>
+        asAdmin(stack.postgresDsn, `ALTER DATABASE ${database} ALLOW_CONNECTIONS ${isAllowed}`);
+      await allow(false);
+      await asAdmin(stack.postgresDsn, `SELECT pg_terminate_backend(pid) ${sessionsOf(database)}`);
+      return { restore: () => allow(true) };
     },
     async release() {
       await Promise.all(services.map((service) => service.stop()));
@@ -284,23 +262,19 @@ export async function takeSlot({ isEmpty = false }: SlotOptions = {}): Promise<S
 }
 
 /** A pool has ended before its connections have, and an error of one that is dropped meanwhile would end the process. */
-async function sessionsEnded(stack: ServersOfSlots, database: string): Promise<void> {
-  const admin = new pg.Client({ connectionString: stack.postgresDsn });
-  await admin.connect();
-  const areLeft = async () => {
-    const { rowCount } = await admin.query('SELECT FROM pg_stat_activity WHERE datname = $1', [database]);
-    return (rowCount ?? 0) > 0;
-  };
+async function sessionsEnded(adminDsn: string, database: string): Promise<void> {
+  const areLeft = async () => (await asAdmin(adminDsn, `SELECT ${sessionsOf(database)}`)).rowCount !== 0;
   // A test that failed may leave one for good.
   for (let looks = 0; looks < 40 && (await areLeft()); looks += 1) await setTimeout(50);
-  await admin.end();
 }
 
-/** Runs one statement as the superuser. */
-async function asAdmin({ postgresDsn }: ServersOfSlots, statement: string): Promise<void> {
-  const admin = new pg.Client({ connectionString: postgresDsn });
+const sessionsOf = (database: string) => `FROM pg_stat_activity WHERE datname = '${database}'`;
+
+/** Runs one statement, over a connection of a superuser. */
+async function asAdmin(dsn: string, statement: string): Promise<pg.QueryResult> {
+  const admin = new pg.Client({ connectionString: dsn });
   await admin.connect();
-  await admin.query(statement).finally(() => admin.end());
+  return admin.query(statement).finally(() => admin.end());
 }
 
 const LONGEST_END_MS = 20_000;
@@ -327,12 +301,10 @@ async function withRoleOfItsOwn(
   { slot, port }: { slot: number; port: string },
 ): Promise<string> {
   const role = roleOfSlot(slot);
-  const owner = new pg.Client({ connectionString: ownerDsn });
-  await owner.connect();
-  await owner.query(`CREATE ROLE ${role} LOGIN`);
+  await asAdmin(ownerDsn, `CREATE ROLE ${role} LOGIN`);
   // Tables of other services, which tests make.
-  await owner.query(`ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, DELETE ON TABLES TO ${role}`);
-  await owner.end();
+  const rights = 'IN SCHEMA public GRANT SELECT, DELETE ON TABLES';
+  await asAdmin(ownerDsn, `ALTER DEFAULT PRIVILEGES ${rights} TO ${role}`);
   await migrate(ownerDsn);
   await grantToService(ownerDsn, role, { isDryRun: false });
   const address = new URL(ownerDsn);

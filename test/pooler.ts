@@ -14,23 +14,14 @@ import { LOOPBACK, freePort } from '../dev/servers/ports.ts';
 import { installFromDebian } from '../dev/servers/redis.ts';
 import { eventually } from './eventually.ts';
 
-/** Connections to the server for each role and database. */
-export const SERVER_CONNECTIONS = 4;
-
-/** A PgBouncer that runs. */
-export interface Pooler {
-  /** Its name and version. */
-  what: string;
-  port: number;
-  stop(): Promise<void>;
-}
+export type Pooler = Awaited<ReturnType<typeof startPooler>>;
 
 /**
  * @param serverPort of a PostgreSQL on this machine that trusts everybody.
  * @param roles that may log in.
  * @throws Error when there is no PgBouncer and none can be installed.
  */
-export async function startPooler(serverPort: string, roles: readonly string[]): Promise<Pooler> {
+export async function startPooler(serverPort: string, roles: readonly string[]) {
   await needPgBouncer();
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-pgbouncer-'));
   chmodSync(dir, 0o755);
@@ -43,7 +34,7 @@ export async function startPooler(serverPort: string, roles: readonly string[]):
   const settings = {
     ...{ listen_addr: LOOPBACK, listen_port: port, unix_socket_dir: '' },
     ...{ auth_type: 'trust', auth_file: users },
-    ...{ pool_mode: 'transaction', default_pool_size: SERVER_CONNECTIONS, server_round_robin: 1 },
+    ...{ pool_mode: 'transaction', default_pool_size: 4, server_round_robin: 1 },
     max_client_conn: 2_000,
   };
   const lines = Object.entries(settings).map(([name, value]) => `${name} = ${value}`);
@@ -65,6 +56,7 @@ export async function startPooler(serverPort: string, roles: readonly string[]):
   ]);
   const version = await runCommand('pgbouncer', ['--version']);
   return {
+    /** Its name and version. */
     what: version.split('\n')[0]!,
     port,
     async stop() {

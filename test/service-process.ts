@@ -22,18 +22,7 @@ export const OFFSET_KEY = `notification:stream_offsets:${Buffer.from(INTENTS).to
 /** Loading the sources and connecting, beside whatever else the machine does. */
 const READY_LIMIT_MS = 120_000;
 
-export interface ServiceProcess {
-  pid: number;
-  /** Its log so far. */
-  lines: LogLine[];
-  isRunning(): boolean;
-  /**
-   * Sends a signal and waits until the process has ended.
-   *
-   * @returns its exit code, null when the signal ended it.
-   */
-  end(signal: 'SIGTERM' | 'SIGKILL'): Promise<number | null>;
-}
+export type ServiceProcess = ReturnType<typeof supervise>['process'];
 
 /** Starts services against the servers of a slot; `killAll` belongs into `afterEach`, before the slot is released. */
 export function createFleet(slot: Slot) {
@@ -90,7 +79,7 @@ function serversOf({ endpoints }: Slot): Record<string, string> {
   };
 }
 
-function supervise(child: ChildProcess): { process: ServiceProcess; ready(): Promise<void> } {
+function supervise(child: ChildProcess) {
   const lines: LogLine[] = [];
   const errors: string[] = [];
   createInterface({ input: child.stdout! }).on('line', (line) => {
@@ -107,16 +96,22 @@ function supervise(child: ChildProcess): { process: ServiceProcess; ready(): Pro
   return {
     process: {
       pid: child.pid!,
+      /** Its log so far. */
       lines,
       isRunning,
-      async end(signal) {
+      /**
+       * Sends a signal and waits until the process has ended.
+       *
+       * @returns its exit code, null when the signal ended it.
+       */
+      async end(signal: 'SIGTERM' | 'SIGKILL'): Promise<number | null> {
         if (isRunning()) child.kill(signal);
         await closed;
         process.off('exit', killOrphan);
         return child.exitCode;
       },
     },
-    async ready() {
+    async ready(): Promise<void> {
       await eventually(
         'the service process to be ready or to end',
         async () => !isRunning() || lines.some(({ msg }) => msg === 'service ready'),

@@ -1,36 +1,18 @@
 /** The schema that the migrations make, compared with the committed description of it. */
-import { randomUUID } from 'node:crypto';
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import pg from 'pg';
 import { SchemaNewerThanCodeError, migrate, pendingMigrations } from '../../migrations/migrate.ts';
-import { stackOfRun } from '../harness.ts';
+import { slotOfEachTest } from '../harness.ts';
 
 const MIGRATIONS = readdirSync(path.join(import.meta.dirname, '../../migrations'))
   .filter((file) => file.endsWith('.sql'))
   .map((file) => path.basename(file, '.sql'))
   .sort();
 
-let dsn: string;
-let db: pg.Client;
-
-beforeEach(async () => {
-  const { postgresDsn } = stackOfRun();
-  const database = `migrations_${randomUUID().replaceAll('-', '')}`;
-  const admin = new pg.Client({ connectionString: postgresDsn });
-  await admin.connect();
-  await admin.query(`CREATE DATABASE ${database}`);
-  await admin.end();
-  const url = new URL(postgresDsn);
-  url.pathname = `/${database}`;
-  dsn = url.href;
-  db = new pg.Client({ connectionString: dsn });
-  await db.connect();
-});
-afterEach(() => db.end());
+const slot = slotOfEachTest({ isEmpty: true });
 
 async function lines(sql: string): Promise<string[]> {
-  const { rows } = await db.query<{ line: string }>(sql);
+  const { rows } = await slot.db.query<{ line: string }>(sql);
   return rows.map(({ line }) => line);
 }
 
@@ -57,23 +39,23 @@ async function describeSchema(): Promise<string> {
 }
 
 test('I27 the migrations make exactly the described schema', async () => {
-  expect(await migrate(dsn)).toEqual(MIGRATIONS);
+  expect(await migrate(slot.ownerDsn)).toEqual(MIGRATIONS);
   expect(await describeSchema()).toMatchSnapshot();
 });
 
 test('I27 a second run changes nothing, two concurrent ones do not clash', async () => {
-  const results = await Promise.all([migrate(dsn), migrate(dsn)]);
+  const results = await Promise.all([migrate(slot.ownerDsn), migrate(slot.ownerDsn)]);
   expect(results.flat()).toEqual(MIGRATIONS);
-  expect(await migrate(dsn)).toEqual([]);
+  expect(await migrate(slot.ownerDsn)).toEqual([]);
 });
 
 test('I27 a schema that breaks with this release is refused by name', async () => {
-  await migrate(dsn);
-  await db.query(
+  await migrate(slot.ownerDsn);
+  await slot.db.query(
     "INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9998-future', now()), ('9999-breaking-future', now())",
   );
   for (const ask of [migrate, pendingMigrations]) {
-    const failure = await ask(dsn).catch((error: unknown) => error);
+    const failure = await ask(slot.ownerDsn).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(SchemaNewerThanCodeError);
     expect(String(failure)).toContain('9999-breaking-future');
     expect(String(failure)).not.toContain('9998');
@@ -81,32 +63,10 @@ test('I27 a schema that breaks with this release is refused by name', async () =
 });
 
 test('I27 security-6 a schema that a newer release has only added to is good enough', async () => {
-  await migrate(dsn);
-  await db.query(`
+  await migrate(slot.ownerDsn);
+  await slot.db.query(`
     INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9999-future', now());
     ALTER TABLE notification.routes ADD COLUMN of_the_future text`);
-  expect(await pendingMigrations(dsn)).toEqual([]);
-  expect(await migrate(dsn)).toEqual([]);
-});
-
-test('I27 every time column is timestamptz, and deleting a record takes its routes, dead letters and replays along', async () => {
-  await migrate(dsn);
-  const others = await lines(`
-    SELECT format('%s.%s', table_name, column_name) AS line FROM information_schema.columns
-     WHERE table_schema IN ('notification', 'notifications', 'subscriptions') AND table_name <> 'schema_migrations'
-       AND data_type LIKE '%time%' AND data_type <> 'timestamp with time zone'`);
-  expect(others).toEqual([]);
-  await db.query(`
-    INSERT INTO notification.records VALUES
-      ('1-1', 'game.turn.ready', 'game_master', 'user', '["u"]', '{}', 'k', 'f', NULL, NULL, now(), now(), now(), now());
-    INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, created_at,
-                                     updated_at, dead_lettered_at)
-      VALUES ('1-1', 'push:user:u', 'push', 'user:u', 'dead_letter', 3, now(), now(), now());
-    INSERT INTO notification.dead_letters
-      VALUES ('1-1', 'push:user:u', 'push', 'user:u', 3, 3, 'gateway_stream_publish_failed', 'm', 'h', now());
-    INSERT INTO notification.replays VALUES ('1-1', 'push:user:u', 1, 'r', 'nina', NULL, now());
-    DELETE FROM notification.records;`);
-  expect(await lines('SELECT route_id AS line FROM notification.routes')).toEqual([]);
-  expect(await lines('SELECT route_id AS line FROM notification.dead_letters')).toEqual([]);
-  expect(await lines('SELECT route_id AS line FROM notification.replays')).toEqual([]);
+  expect(await pendingMigrations(slot.ownerDsn)).toEqual([]);
+  expect(await migrate(slot.ownerDsn)).toEqual([]);
 });

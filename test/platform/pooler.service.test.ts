@@ -1,20 +1,18 @@
-/** PostgreSQL through PgBouncer in transaction mode. */
+/** PostgreSQL through PgBouncer in transaction mode; that statements have no name there is seen by the project `pooled`. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { sessionOptions } from '../../api/postgres-session.ts';
 import { openDatabase } from '../../client/connect.ts';
 import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
-import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
+import { migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';
 import { eventually } from '../eventually.ts';
 import { slotOfTests } from '../harness.ts';
 import type { Pooler } from '../pooler.ts';
-import { SERVER_CONNECTIONS, startPooler } from '../pooler.ts';
+import { startPooler } from '../pooler.ts';
 import { turnIntent } from '../intent/entries.ts';
 
 const ROLE = `pooled_${randomUUID().slice(0, 8)}`;
-/** Made at the same time, so that a pooler of few connections gives each to several. */
-const CLIENTS = 3 * SERVER_CONNECTIONS;
 
 const slot = slotOfTests({ isEmpty: true });
 const bench = cliOfTests(slot);
@@ -29,11 +27,10 @@ beforeAll(async () => {
 
 const withDatabase = async <T>(
   connectionString: string,
-  options: pg.PoolConfig,
   work: (db: pg.Pool) => Promise<T>,
+  timeoutMs = 5_000,
 ): Promise<T> => {
-  const db = new pg.Pool({ connectionString, max: CLIENTS, ...options });
-  db.on('error', () => undefined);
+  const db = new pg.Pool({ connectionString, max: 1, ...sessionOptions(connectionString, timeoutMs) });
   try {
     return await work(db);
   } finally {
@@ -44,9 +41,6 @@ const withDatabase = async <T>(
 describe('through PgBouncer', () => {
   let pooler: Pooler;
   let pooledDsn: string;
-
-  const withPool = <T>(options: pg.PoolConfig, work: (db: pg.Pool) => Promise<T>): Promise<T> =>
-    withDatabase(pooledDsn, options, work);
 
   beforeAll(async () => {
     const dsn = new URL(roleDsn);
@@ -60,30 +54,6 @@ describe('through PgBouncer', () => {
   /** Connections of before keep the settings that they began with. */
   const endSessions = () =>
     slot.db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [ROLE]);
-
-  /** Named statements, from all connections of a client, with a transaction among them. */
-  async function useNamedStatements(db: pg.Pool): Promise<number[]> {
-    const one = async (value: number): Promise<number> => {
-      const text = `SELECT $1::int + ${value % 3} AS sum, pg_sleep(0.002)`;
-      const { rows } = await db.query<{ sum: number }>({ name: `sum_${value % 3}`, text, values: [value] });
-      return rows[0]!.sum;
-    };
-    const sums: number[] = [];
-    for (let round = 0; round < 5; round += 1) {
-      sums.push(...(await Promise.all(Array.from({ length: CLIENTS }, (__, at) => one(at)))));
-    }
-    return sums;
-  }
-  const EXPECTED = Array.from({ length: 5 }, () =>
-    Array.from({ length: CLIENTS }, (__, at) => at + (at % 3)),
-  ).flat();
-
-  test('I84 with pgbouncer=true nothing is asked for and statements have no name', async () => {
-    expect(await withPool(sessionOptions(pooledDsn, 5_000), useNamedStatements)).toEqual(EXPECTED);
-    const db = openDatabase(pooledDsn);
-    expect(await useNamedStatements(db)).toEqual(EXPECTED);
-    await db.end();
-  });
 
   test('I84 migrations do not go through it; a process says so', async () => {
     // A role to which nothing is granted sees no migration.
@@ -116,8 +86,10 @@ describe('through PgBouncer', () => {
     await eventually('new sessions to have it', async () => (await sessions())?.status === 'ok');
     await expectKnownForms(pooledDsn);
     await slot.db.query(`ALTER ROLE ${ROLE} RESET DateStyle`);
-    await withPool(sessionOptions(pooledDsn, 60_000), (db) =>
-      expect(db.query('SELECT pg_sleep(30)')).rejects.toMatchObject({ code: '57014' }),
+    await withDatabase(
+      pooledDsn,
+      (db) => expect(db.query('SELECT pg_sleep(30)')).rejects.toMatchObject({ code: '57014' }),
+      60_000,
     );
   });
 
@@ -138,7 +110,7 @@ describe('through PgBouncer', () => {
 
 /** Values that a driver reads from text come as they are, whatever server and role have. */
 async function expectKnownForms(dsn: string): Promise<void> {
-  await withDatabase(dsn, sessionOptions(dsn, 5_000), async (db) => {
+  await withDatabase(dsn, async (db) => {
     const { rows } = await db.query(
       `SELECT timestamptz '2026-03-01 12:00:00.5Z' AS time, interval '-1 day 90 minutes' AS span, bytea '\\x0aff' AS bytes, (bytea '\\x0aff')::text AS hex,
               (timestamptz '2026-03-01 12:00Z')::text AS text, 0.1::double precision + 0.2 AS sum`,
@@ -171,11 +143,6 @@ test.each([
   }
 });
 
-test('I84 a pooler is part of where the database is', async () => {
-  await migrate(slot.ownerDsn);
-  expect(sessionOptions(roleDsn, 5_000)).toMatchObject({
-    statement_timeout: 5_000,
-    options: expect.stringContaining('-c TimeZone=UTC -c DateStyle=ISO,MDY'),
-  });
-  expect(sessionOptions(`${roleDsn}&pgbouncer=true`, 5_000)).not.toHaveProperty('statement_timeout');
+test('I84 without a pooler, each session begins with the time-out', () => {
+  expect(sessionOptions(roleDsn, 5_000)).toMatchObject({ statement_timeout: 5_000 });
 });

@@ -5,7 +5,7 @@ import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
 import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/jobs.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import { grantToService, migrate, migrateOrCheck } from '../../migrations/migrate.ts';
+import { grantToService, migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';
 import { slotOfTests } from '../harness.ts';
 import { allStatements, planOf } from './statements.ts';
@@ -195,15 +195,6 @@ test('I83 a service of that role starts on a schema that is ready, and takes one
   await owner.query(
     "INSERT INTO notification.schema_migrations (name, run_on) VALUES ('0004-symbol-config', now())",
   );
-});
-
-test('I83 a role that owns the database still migrates by itself', async () => {
-  const database = `roles_${randomUUID().replaceAll('-', '')}`;
-  await slot.db.query(`CREATE DATABASE ${database} OWNER ${OWNER}`);
-  const dsn = dsnOf(OWNER, database);
-  expect((await migrateOrCheck(dsn)).length).toBeGreaterThan(0);
-  expect(await migrateOrCheck(dsn)).toEqual([]);
-  expect(await migrate(dsn)).toEqual([]);
 });
 
 test('I83 doctor says whether the role of the service may change tables', async () => {
