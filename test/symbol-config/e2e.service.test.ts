@@ -1,4 +1,4 @@
-/** One change on its way to all targets. */
+/** One change on its way to all targets, and the retention that every role runs. */
 import { registerTargets } from '../../activities/symbol-config/activities.ts';
 import type { Service } from '../../workers/service.ts';
 import { registryOfTests } from './registry.ts';
@@ -165,5 +165,29 @@ test('S1 targets that were added or changed, and of which nothing was told yet, 
   await eventually('all to have acknowledged', async () => {
     const rows = await registry.rows();
     return rows.length === 77 && rows.every(({ acknowledged_version: version }) => version !== null);
+  });
+});
+
+/** Some are too old by an hour, others by an hour not; of an operation there are more items than a batch has. */
+const PLANTED = `(VALUES ('old', interval '721 hours', 5500), ('young', interval '719 hours', 1)) AS planted (id, age, items)`;
+
+test('I10 a process of any role deletes old operations, actions and requests to forget, and no young ones', async () => {
+  const { db, client } = registry.slot;
+  await db.query(`
+    INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)
+    SELECT id, 'replay', '{}', items, 20, 'nina', now() - age FROM ${PLANTED};
+    INSERT INTO notification.operation_items (operation_id, position, notification_id)
+    SELECT id, n, 'c' || n FROM ${PLANTED}, generate_series(1, items) AS n;
+    INSERT INTO notification.operator_actions (action, target, requested_by, acted_at)
+    SELECT 'symbols remove', id, 'nina', now() - age FROM ${PLANTED};
+    INSERT INTO notification.forgotten_users (user_sha256, requested_by, begun_at)
+    SELECT id, 'nina', now() - age FROM ${PLANTED}`);
+  await client.schedule.getHandle('symbol-config-retention').trigger();
+  await eventually('only what is young to be left', async () => {
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT operation_id AS id FROM notification.operations UNION ALL SELECT operation_id FROM notification.operation_items
+        UNION ALL SELECT target FROM notification.operator_actions UNION ALL SELECT user_sha256 FROM notification.forgotten_users`,
+    );
+    return rows.map(({ id }) => id).join() === 'young,young,young,young';
   });
 });
