@@ -62,11 +62,7 @@ describe('intents', () => {
   }
 
   /** What this product makes of an intent, by its own parser and encoders. @param window of a digest, ends with the intent. */
-  function delivered(
-    sent: SentIntent,
-    notificationId: string,
-    window = [sent],
-  ): { sightings: Sighting[]; routes: [string, string][] } {
+  function delivered(sent: SentIntent, notificationId: string, window = [sent]) {
     const parsed = parseIntent(
       notificationId,
       entryOf(sent).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
@@ -118,7 +114,7 @@ describe('intents', () => {
         });
       }
     }
-    return { sightings, routes };
+    return { id: notificationId, sightings, routes };
   }
 
   /** What rows say of entries: as which each route was handed off. */
@@ -130,24 +126,39 @@ describe('intents', () => {
       ]),
     );
   const idOf = (index: number) => `${NOW + index}-0`;
-  function perfect(): { -readonly [Name in keyof IntentCase]: IntentCase[Name] } & { sightings: Sighting[] } {
-    const sent = all.map((_, index) => sentOf(index));
-    const made = sent.map((one, index) => delivered(one, idOf(index)));
+  /** @param arrived which of them arrive; the routes of the others are skipped. */
+  function caseOf(
+    sent: readonly SentIntent[],
+    made: readonly ReturnType<typeof delivered>[],
+    arrived: readonly number[] = [...sent.keys()],
+  ): IntentCase {
+    const sightings = arrived.flatMap((nth) => made[nth]!.sightings);
     return {
-      postings: sent.map((one, index) => posted(one, acknowledged(idOf(index)))),
+      postings: sent.map((one, nth) => posted(one, acknowledged(made[nth]!.id))),
       world,
-      sightings: made.flatMap(({ sightings }) => sightings),
+      sightings,
       rows: {
         refusals: new Map(),
-        marks: new Map(sent.map(({ mark }, index) => [idOf(index), mark])),
-        routes: new Map(made.flatMap(({ routes }) => routes)),
-        entries: entriesOf(made.flatMap(({ sightings }) => sightings)),
+        marks: new Map(sent.map(({ mark }, nth) => [made[nth]!.id, mark])),
+        routes: new Map(
+          made.flatMap(({ routes }, nth) =>
+            routes.map(([id, is]) => [id, arrived.includes(nth) ? is : 'skipped']),
+          ),
+        ),
+        entries: entriesOf(sightings),
         generations: [],
       },
       replays: [],
       unknownReplays: 0,
       mayRepeat: false,
     };
+  }
+  function perfect() {
+    const sent = all.map((_, index) => sentOf(index));
+    return caseOf(
+      sent,
+      sent.map((one, index) => delivered(one, idOf(index))),
+    );
   }
   const change = (sighting: Sighting, field: string, value: string | Buffer): Sighting => ({
     ...sighting,
@@ -188,23 +199,20 @@ describe('intents', () => {
     fields: [...one.fields, ['device_session_id', Buffer.from('1')]],
   });
 
-  /** Changes of single entries. */
-  const spoiled: [what: string, charges: string[], channel: 'push' | 'email', (one: Sighting) => Sighting][] =
-    [
-      ['all pushes to one user', ['misdirected'], 'push', (one) => change(one, 'user_id', 'mallory')],
-      ['all e-mails to one address', ['misdirected'], 'email', (one) => changeMail(one, { to: ['m@x.org'] })],
-      ['a blind copy', ['altered'], 'email', (one) => changeMail(one, { bcc: ['m@x.org'] })],
-      ['another locale', ['altered'], 'email', (one) => changeMail(one, { locale: 'de' })],
-      ['a field more', ['altered'], 'push', withSession],
-      ['bytes that are no table', ['altered', 'lost'], 'push', (one) => change(one, 'payload_bytes', 'x')],
-      ['a turn too many', ['altered'], 'push', turnTooMany],
-    ];
-  const mutants: [what: string, charges: string[], mutate: (given: IntentCase) => Partial<IntentCase>][] = [
-    ...spoiled.map(([what, charges, channel, how]): (typeof mutants)[number] => [
-      what,
-      charges,
-      ({ sightings }) => ({ sightings: sightings.map((one) => (one.channel === channel ? how(one) : one)) }),
-    ]),
+  type Mutate = (given: IntentCase) => Partial<IntentCase>;
+  const ofEach =
+    (channel: 'push' | 'email', how: (one: Sighting) => Sighting): Mutate =>
+    ({ sightings }) => ({ sightings: sightings.map((one) => (one.channel === channel ? how(one) : one)) });
+  const ofMails = (more: object) => ofEach('email', (one) => changeMail(one, more));
+  const ofPushes = (field: string, value: string) => ofEach('push', (one) => change(one, field, value));
+  const mutants: [what: string, charges: string[], mutate: Mutate][] = [
+    ['all pushes to one user', ['misdirected'], ofPushes('user_id', 'mallory')],
+    ['all e-mails to one address', ['misdirected'], ofMails({ to: ['m@x.org'] })],
+    ['a blind copy', ['altered'], ofMails({ bcc: ['m@x.org'] })],
+    ['another locale', ['altered'], ofMails({ locale: 'de' })],
+    ['a field more', ['altered'], ofEach('push', withSession)],
+    ['bytes that are no table', ['altered', 'lost'], ofPushes('payload_bytes', 'x')],
+    ['a turn too many', ['altered'], ofEach('push', turnTooMany)],
     ['an entry less', ['lost'], ({ sightings }) => ({ sightings: sightings.slice(1) })],
     ['an entry twice', ['doubled'], ({ sightings }) => ({ sightings: [sightings[0]!, ...sightings] })],
     [
@@ -263,23 +271,7 @@ describe('intents', () => {
         const before = arrived.findLast((other) => other < nth) ?? -1;
         return delivered(one, `${NOW}-${100 + nth}`, sent.slice(before + 1, nth + 1).slice(-most));
       });
-      const sightings = arrived.flatMap((nth) => made[nth]!.sightings);
-      return {
-        ...perfect(),
-        postings: sent.map((one, nth) => posted(one, acknowledged(`${NOW}-${100 + nth}`))),
-        sightings,
-        rows: {
-          refusals: new Map(),
-          marks: new Map(sent.map(({ mark }, nth) => [`${NOW}-${100 + nth}`, mark])),
-          routes: new Map(
-            made.flatMap(({ routes }, nth) =>
-              routes.map(([id, is]) => [id, arrived.includes(nth) ? is : 'skipped']),
-            ),
-          ),
-          entries: entriesOf(sightings),
-          generations: [],
-        },
-      };
+      return caseOf(sent, made, arrived);
     }
     const throttled = (count: number, passed: number) =>
       some('game.finished', count, [...Array(passed).keys()]);
