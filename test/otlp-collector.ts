@@ -1,28 +1,12 @@
 /** An OpenTelemetry collector for tests: takes OTLP over HTTP as JSON and keeps what it was told about metrics. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { buffer, json } from 'node:stream/consumers';
+import { listen } from '../dev/servers/ports.ts';
 import { ofTests } from './of-tests.ts';
 
-export type Attributes = Record<string, string | number | undefined>;
-
-/** One data point of a counter or a gauge. */
-export interface Point {
-  attributes: Attributes;
-  value: number;
-}
-
-/** What one export said: the points of each metric in it. */
-export interface MetricsExport {
-  resource: Attributes;
-  points: Map<string, Point[]>;
-}
-
-export type Collector = Awaited<ReturnType<typeof startCollector>>;
-
 /** The collector of a file of tests. */
-export const collectorOfTests = (): Collector =>
+export const collectorOfTests = () =>
   ofTests(
     () => startCollector(),
     (collector) => collector.stop(),
@@ -30,7 +14,7 @@ export const collectorOfTests = (): Collector =>
 
 /** @param answers false: requests are read and never answered. */
 export async function startCollector({ answers = true } = {}) {
-  const exports: MetricsExport[] = [];
+  const exports: ReturnType<typeof exportOf>[] = [];
   const paths: string[] = [];
   const temporalMetrics = new Set<string>();
   const server = createServer((request, response) => {
@@ -50,14 +34,13 @@ export async function startCollector({ answers = true } = {}) {
       response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const port = await listen(server);
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     /** Oldest first. */
-    exports: exports as readonly MetricsExport[],
+    exports: exports as readonly (typeof exports)[number][],
     /** The points of a metric in the newest export; none when it is not in it. */
-    latest: (name: string): readonly Point[] => exports.at(-1)?.points.get(name) ?? [],
+    latest: (name: string) => exports.at(-1)?.points.get(name) ?? [],
     /** Names of the metrics of Temporal's SDK, which exports by itself and in binary form. */
     temporalMetrics,
     /** Of all requests so far, traces included. */
@@ -91,7 +74,8 @@ interface OtlpAttribute {
   value: { stringValue?: string; intValue?: number };
 }
 
-function exportOf({ resource, scopeMetrics }: OtlpResourceMetrics): MetricsExport {
+/** What one export said: the points of each counter and gauge in it. */
+function exportOf({ resource, scopeMetrics }: OtlpResourceMetrics) {
   const metrics = scopeMetrics.flatMap((scope) => scope.metrics);
   return {
     resource: attributesOf(resource.attributes),
@@ -99,10 +83,10 @@ function exportOf({ resource, scopeMetrics }: OtlpResourceMetrics): MetricsExpor
   };
 }
 
-const pointOf = ({ attributes, asInt, asDouble }: OtlpPoint): Point => ({
+const pointOf = ({ attributes, asInt, asDouble }: OtlpPoint) => ({
   attributes: attributesOf(attributes),
   value: Number(asInt ?? asDouble),
 });
 
-const attributesOf = (list: OtlpAttribute[]): Attributes =>
+const attributesOf = (list: OtlpAttribute[]): Record<string, string | number | undefined> =>
   Object.fromEntries(list.map(({ key, value }) => [key, value.stringValue ?? value.intValue]));

@@ -1,4 +1,6 @@
 import { randomInt } from 'node:crypto';
+import { once } from 'node:events';
+import type { AddressInfo, Server } from 'node:net';
 import { createServer } from 'node:net';
 
 /** The only address embedded servers listen on: nothing of a laptop's stack is for the network. */
@@ -38,6 +40,12 @@ export async function freePort(): Promise<number> {
       return port;
     }
   }
+}
+
+/** Has a server listen on the loopback, on whatever port is free. @returns the port. */
+export async function listen(server: Server): Promise<number> {
+  await once(server.listen(0, LOOPBACK), 'listening');
+  return (server.address() as AddressInfo).port;
 }
 
 /** Whether the loopback port can be listened on now. */

@@ -1,9 +1,7 @@
 /** A program that embeds the operator client closes it while Temporal is away: operations fail, the program goes on. */
-import { once } from 'node:events';
 import http2 from 'node:http2';
-import type { AddressInfo } from 'node:net';
 import { connectOperator } from '../../client/connect.ts';
-import { LOOPBACK } from '../../dev/servers/ports.ts';
+import { LOOPBACK, listen } from '../../dev/servers/ports.ts';
 
 /** Codes of gRPC. */
 const [UNIMPLEMENTED, UNAVAILABLE] = [12, 14];
@@ -16,8 +14,7 @@ test('an operation that is retried while Temporal is away fails when the client 
     stream.respond({ 'content-type': 'application/grpc', 'grpc-status': code }, { endStream: true });
     if (code === UNAVAILABLE) answer();
   });
-  await once(server.listen(0, LOOPBACK), 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listen(server);
   const { resources, close } = connectOperator({
     postgresDsn: 'postgres://nobody@127.0.0.1:1/none',
     redis: { host: LOOPBACK, port: 1 },

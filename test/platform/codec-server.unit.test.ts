@@ -4,7 +4,6 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 import { defaultPayloadConverter } from '@temporalio/common';
@@ -12,10 +11,11 @@ import type { CryptoKey, JWK, JWTPayload } from 'jose';
 import { SignJWT, UnsecuredJWT, exportJWK, generateKeyPair } from 'jose';
 import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { loadCodecConfig } from '../../config/load.ts';
-import type { CodecServer } from '../../workers/codec-server.ts';
+import { listen } from '../../dev/servers/ports.ts';
 import { startCodecServer } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { eventually } from '../eventually.ts';
+import { ofTests } from '../of-tests.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 
 const KEY = { id: '2026', key: randomBytes(32) };
@@ -50,11 +50,9 @@ const keyServer = createServer((_, response) => {
     .writeHead(keysStatus, { 'content-type': 'application/json' })
     .end(JSON.stringify({ keys: published.map(({ jwk }) => jwk) }));
 });
-keyServer.listen(0, '127.0.0.1');
-await once(keyServer, 'listening');
+const issuer = `http://127.0.0.1:${await listen(keyServer)}`;
 afterAll(() => void keyServer.close());
 
-const issuer = `http://127.0.0.1:${(keyServer.address() as AddressInfo).port}`;
 const claims = (changes: Record<string, unknown> = {}): JWTPayload => ({
   ...{ iss: issuer, aud: AUDIENCE, sub: 'nina', permissions: ['notify:read'] },
   exp: Math.floor(Date.now() / 1_000) + 300,
@@ -64,7 +62,7 @@ const signed = (given: JWTPayload, { id, privateKey }: Key = first) =>
   new SignJWT(given).setProtectedHeader({ alg: 'RS256', kid: id }).sign(privateKey);
 const TOKEN = await signed(claims());
 
-const start = (more: Partial<Parameters<typeof startCodecServer>[0]> = {}): Promise<CodecServer> =>
+const start = (more: Partial<Parameters<typeof startCodecServer>[0]> = {}) =>
   startCodecServer({
     ...{ host: '127.0.0.1', port: 0, allowedOrigin: ORIGIN, namespace: 'notify', codec },
     issuer: { jwksUrl: `${issuer}/jwks`, issuer, audience: AUDIENCE, permissionsClaim: 'permissions' },
@@ -72,12 +70,15 @@ const start = (more: Partial<Parameters<typeof startCodecServer>[0]> = {}): Prom
     ...more,
   });
 
+/** That of a `describe`. */
+const codecServerOfTests = (more?: Parameters<typeof start>[0]) =>
+  ofTests(
+    () => start(more),
+    (server) => server.stop(),
+  );
+
 describe('the codec server', () => {
-  let server: CodecServer;
-  beforeAll(async () => {
-    server = await start();
-  });
-  afterAll(() => server.stop());
+  const server = codecServerOfTests();
 
   const ask = (path: string, init: RequestInit = {}) =>
     fetch(`http://127.0.0.1:${server.port}${path}`, {
@@ -163,11 +164,7 @@ describe('the codec server', () => {
 });
 
 describe('the codec server and clients that take their time', () => {
-  let server: CodecServer;
-  beforeAll(async () => {
-    server = await start({ requestLimitMs: 1_000 });
-  });
-  afterAll(() => server.stop());
+  const server = codecServerOfTests({ requestLimitMs: 1_000 });
 
   const write = (text: string) => {
     const socket = connect(server.port, '127.0.0.1').on('error', () => undefined);
@@ -190,10 +187,8 @@ describe('the codec server and clients that take their time', () => {
     ['does not finish its body', `${head}{"pay`],
   ])(
     'security-2 one that %s is cut off',
-    async (_, text) => {
-      await once(write(text), 'close');
-      // By itself, Node looks for such clients every 30 seconds.
-    },
+    async (_, text) => void (await once(write(text), 'close')),
+    // By itself, Node looks for such clients every 30 seconds.
     20_000,
   );
 
@@ -216,11 +211,7 @@ describe('the tokens of the codec server', () => {
   const log = createLogger('info', {
     write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>),
   });
-  let server: CodecServer;
-  beforeAll(async () => {
-    server = await start({ log });
-  });
-  afterAll(() => server.stop());
+  const server = codecServerOfTests({ log });
 
   const decode = async (
     token: string,

@@ -1,6 +1,6 @@
 /** `bin/gn`, the command line of a clone as git makes it. */
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { appendFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { scratchFolder } from '../scratch.ts';
 
@@ -22,25 +22,13 @@ function run(command: string, args: string[], cwd = clone, changes: Record<strin
 const gn = (args: string[], cwd?: string) => run(path.join(clone, 'bin/gn'), args, cwd);
 
 test('I40 before the dependencies are installed, the command installs them', () => {
-  const npm = path.join(folder, 'npm');
-  writeFileSync(npm, '#!/bin/sh\necho "npm $1 in $PWD"; exit 7\n');
-  chmodSync(npm, 0o755);
+  writeFileSync(path.join(folder, 'npm'), '#!/bin/sh\necho "npm $1 in $PWD"; exit 7\n', { mode: 0o755 });
   const { status, stdout, stderr } = run(path.join(clone, 'bin/gn'), ['--version'], folder, {
     PATH: `${folder}:${process.env['PATH']}`,
     npm_execpath: '',
   });
   expect({ status, stdout }).toEqual({ status: 7, stdout: '' });
   expect(stderr).toContain(`npm install in ${clone}`);
-});
-
-test('I40 where an installation ended early, the command says so on a Node that runs no TypeScript', () => {
-  mkdirSync(path.join(clone, 'node_modules/commander'), { recursive: true });
-  writeFileSync(path.join(folder, 'node'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
-  const PATH = `${folder}:${process.env['PATH']}`;
-  const { status, stderr } = run(path.join(clone, 'bin/gn'), ['--version'], folder, { PATH });
-  expect({ status, stderr }).toEqual({ status: 1, stderr: expect.stringContaining('run npm install') });
-  rmSync(path.join(folder, 'node'));
-  rmSync(path.join(clone, 'node_modules'), { recursive: true });
 });
 
 describe('with its dependencies', () => {
@@ -51,13 +39,11 @@ describe('with its dependencies', () => {
   });
 
   test('I40 the command works in a fresh clone, changes no file, and works again after git checkout', () => {
-    expect(gn(['--version'])).toMatchObject({ status: 0, stdout: '0.1.0\n' });
-    expect(run('git', ['status', '--porcelain']).stdout).toBe('');
-    expect(run('git', ['checkout', '--quiet', '.']).status).toBe(0);
-    const help = gn(['--help']);
-    expect(help.status).toBe(0);
-    expect(help.stdout).toContain('Usage: galaxy-notify');
-    expect(run('git', ['status', '--porcelain']).stdout).toBe('');
+    for (const _ of ['first', 'again']) {
+      expect(gn(['--version'])).toMatchObject({ status: 0, stdout: '0.1.0\n' });
+      expect(run('git', ['status', '--porcelain']).stdout).toBe('');
+      expect(run('git', ['checkout', '--quiet', '.']).status).toBe(0);
+    }
   }, 120_000);
 
   test('I40 the command works from another folder and by a link, and looks for the npm start of its clone', () => {

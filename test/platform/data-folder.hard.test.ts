@@ -1,17 +1,16 @@
 /** The data folder of `npm start` and `npm run demo`, when the checkout has changed since it was made. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { startPostgres } from '../../dev/servers/postgres.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
+import { scratchFolder } from '../scratch.ts';
 
-const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-folder-'));
+const { dir: dataDir } = scratchFolder('folder');
 const note = path.join(dataDir, 'postgres', 'migrations.json');
 
 // As root, PostgreSQL runs as a separate user, who must get in.
 beforeAll(() => chmodSync(dataDir, 0o755));
-afterAll(() => rmSync(dataDir, { recursive: true }));
 
 const startAndStop = async () =>
   (await startPostgres({ dataDir, port: 0, durable: false, report: () => undefined })).stop();

@@ -1,9 +1,8 @@
 /** HTTP exchanges whose answer the client itself does not take. */
-import { once } from 'node:events';
 import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { createHttpCaller, deliver, retryWaitMs } from '../../activities/http/caller.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
+import { listen } from '../../dev/servers/ports.ts';
 
 const caller = createHttpCaller({ token: 'caller-token', signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });
 afterAll(() => caller.close());
@@ -29,12 +28,12 @@ test.each([
       for (const part of answer) socket.write(part);
       socket.end();
     });
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
+  const port = await listen(server);
   try {
     const failure = await deliver({
       ...{ method: 'PUT', body: '{}', timeoutMs: 5_000, caller, id: 'symbols_1' },
-      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+      url: `http://127.0.0.1:${port}`,
       stopped: new AbortController().signal,
     });
     expect(failure).toEqual(expected && expect.objectContaining(expected));

@@ -27,13 +27,9 @@ function install(left: string, known?: string): [code: number | null, output: st
     fs.writeFileSync('${NODE}/package.json', '{"version":"1.2.3"}');
     fs.writeFileSync('${NODE}/bin/node', '${left}');`,
   );
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    [path.join(checkout, 'dev', 'install.mjs')],
-    {
-      ...{ env: { ...process.env, npm_execpath: npm }, encoding: 'utf8' },
-    },
-  );
+  const { status, stdout, stderr } = spawnSync(process.execPath, [path.join(checkout, 'dev/install.mjs')], {
+    ...{ env: { ...process.env, npm_execpath: npm }, encoding: 'utf8' },
+  });
   return [status, stdout + stderr];
 }
 

@@ -8,10 +8,10 @@ import { OpenParts } from '../../workers/context.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Probes } from '../../workers/probes.ts';
 import { openProbes } from '../../workers/probes.ts';
-import type { LogLine } from '../harness.ts';
 import { eventually } from '../eventually.ts';
+import type { LogLine } from '../harness.ts';
+import { ofEachTest } from '../of-tests.ts';
 
-let probes: Probes;
 let sockets: Socket[];
 let logs: LogLine[];
 let counted: unknown[];
@@ -25,15 +25,14 @@ const start = (address = ':0', limits: Record<string, string> = {}): Promise<Pro
   return openProbes({ config, log, meter, open: new OpenParts(log) });
 };
 
-beforeEach(async () => {
+beforeEach(() => {
   [sockets, logs, counted] = [[], [], []];
-  probes = await start();
 });
-
-afterEach(async () => {
-  for (const socket of sockets) socket.destroy();
-  await probes.stop();
-});
+afterEach(() => sockets.forEach((socket) => socket.destroy()));
+const probes = ofEachTest(
+  () => start(),
+  (started) => started.stop(),
+);
 
 const get = (path: string, init?: RequestInit): Promise<Response> => fetch(probes.url + path, init);
 const portOf = ({ url }: Probes): number => Number(new URL(url).port);

@@ -5,29 +5,22 @@ import { Redis } from 'ioredis';
 import { readOutcomes } from '../../client/outcomes.ts';
 import { loadOffset, offsetKey } from '../../api/intent/stream.ts';
 import { publishTurn } from '../intent/entries.ts';
-import type { RedisServer, RedisServers } from '../redis-servers.ts';
+import { ofTests } from '../of-tests.ts';
 import { createRedisServers } from '../redis-servers.ts';
 import { USERS, makeUsers, passwordOf } from '../redis-users.ts';
 
-let servers: RedisServers;
-let address: RedisServer['address'];
-let administrator: Redis;
 const clients: Redis[] = [];
-
-beforeAll(async () => {
-  servers = await createRedisServers();
-  ({ address, client: administrator } = await servers.start());
-  await makeUsers(administrator);
-}, 150_000);
-
-afterAll(async () => {
-  for (const client of clients) client.disconnect();
-  await servers.stop();
-}, 150_000);
+afterAll(() => clients.forEach((client) => client.disconnect()));
+const servers = ofTests(
+  () => createRedisServers(),
+  (made) => made.stop(),
+);
+const server = ofTests(() => servers.start());
+beforeAll(() => makeUsers(server.client));
 
 function clientOf(user: string): Redis {
   const client = new Redis({
-    ...{ ...address, username: user, password: passwordOf(user) },
+    ...{ ...server.address, username: user, password: passwordOf(user) },
     ...{ lazyConnect: true, retryStrategy: () => null, maxRetriesPerRequest: 0 },
   });
   client.on('error', () => undefined);
@@ -136,10 +129,10 @@ test('security-1 an operator sets the ids of a stream back that a producer has u
   for (const user of USERS.filter((name) => name !== 'operator'))
     expect(await acceptedOf(user, [['XSETID', stream, '1-0']])).toEqual([]);
   const script = readFileSync(path.join(import.meta.dirname, '../../deploy/redis/set-ids-back.lua'), 'utf8');
-  await administrator.xgroup('CREATE', stream, 'readers', LAST);
+  await server.client.xgroup('CREATE', stream, 'readers', LAST);
   await clientOf('operator').eval(script, 1, stream, LAST, 'readers');
   expect(await producer.xadd(stream, '*', 'a', 'b')).toMatch(/^1\d{12}-/);
-  await administrator.del(stream);
+  await server.client.del(stream);
 });
 
 test.each(USERS)('security-4 %s ends the script of another user if it is the operator', async (user) => {
@@ -191,8 +184,8 @@ test('security-12 each reader of outcomes has its own password', async () => {
     ...{ group: 'shop', consumer: 'one', blockMs: 10, signal: leaving.signal },
     onUnreadable: () => leaving.abort(),
   });
-  await administrator.xadd('notification:outcomes', '*', 'kind', 'none');
+  await server.client.xadd('notification:outcomes', '*', 'kind', 'none');
   // It was read, and acknowledged.
   expect(await reader.next()).toMatchObject({ done: true });
-  expect(await administrator.xpending('notification:outcomes', 'shop')).toEqual([0, null, null, null]);
+  expect(await server.client.xpending('notification:outcomes', 'shop')).toEqual([0, null, null, null]);
 });

@@ -1,13 +1,11 @@
 /** `galaxy-notify setup` on a real server, and what `doctor` says before and after. */
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
-
 import { temporalNeeds } from '../../cli/setup.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
+import { listen } from '../../dev/servers/ports.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
 import type { CliResult } from '../command-line.ts';
 import { cliOfTests } from '../command-line.ts';
@@ -102,9 +100,7 @@ test('I40 doctor looks for the schedules of the configured roles and their inter
 test('I40 doctor looks whether what the roles reach for can be reached, and sends nothing', async () => {
   let bytes = 0;
   const listener = createServer((socket) => socket.on('data', (chunk) => (bytes += chunk.length)));
-  listener.listen(0, '127.0.0.1');
-  await once(listener, 'listening');
-  const { port } = listener.address() as AddressInfo;
+  const port = await listen(listener);
   const targets = path.join(bench.dataDir, 'targets.json');
   const target = (name: string, url: string) => ({ name, kind: 'price_alert', geo: 'eu', url });
   writeFileSync(
