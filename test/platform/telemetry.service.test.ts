@@ -19,8 +19,6 @@ beforeAll(async () => {
 });
 afterAll(() => printed.mockRestore());
 
-const publish = (key: string) => publishTurn(slot.redis, key);
-
 /** The trace ids with which a notification's acceptance and both publications were logged. */
 const traceIdsOf = (id: string) =>
   eventually(`three log lines of ${id}`, async () => {
@@ -32,18 +30,13 @@ const traceIdsOf = (id: string) =>
     return lines.length === 3 && lines.map((line) => line['otel_trace_id']);
   });
 
-test('I34 one trace reaches from the start of a notification to each publication, another notification has its own', async () => {
-  const [first, second] = [await publish('one'), await publish('two')];
-  const [ofFirst, ofSecond] = [await traceIdsOf(first), await traceIdsOf(second)];
+test('I34 one trace reaches from the start of a notification to each publication, in spans of its workflow and activities; another has its own', async () => {
+  const ofFirst = await traceIdsOf(await publishTurn(slot.redis, 'one'));
+  const ofSecond = await traceIdsOf(await publishTurn(slot.redis, 'two'));
   expect(ofFirst[0]).toMatch(/^[0-9a-f]{32}$/);
   expect(new Set(ofFirst).size).toBe(1);
   expect(new Set(ofSecond).size).toBe(1);
   expect(ofFirst[0]).not.toBe(ofSecond[0]);
-});
-
-test('I34 the spans name the workflow and the activity they belong to', async () => {
-  const id = await publish('three');
-  await traceIdsOf(id);
   const names = await eventually('exported spans', async () => {
     const spans = printed.mock.calls.map(([span]) => span as { name: string });
     const found = new Set(spans.map(({ name }) => name));
