@@ -1,22 +1,14 @@
-/** Certificates of servers and clients, good ones and such that must not be taken. */
-import type { LoopbackCertificate } from '../dev/stand-ins/certificate.ts';
+/** Certificates of a server or a client, a good one and such that must not be taken. Each is its own authority. */
 import { createLoopbackCertificate } from '../dev/stand-ins/certificate.ts';
+import { ofTests } from './of-tests.ts';
 
-/** Each is its own authority. */
-export interface Certificates {
-  own: LoopbackCertificate;
-  /** Like `own`, of another installation. */
-  foreign: LoopbackCertificate;
-  expired: LoopbackCertificate;
-  /** Of a host that is not the loopback. */
-  ofAnotherName: LoopbackCertificate;
-}
-
-export async function createCertificates(): Promise<Certificates> {
-  return {
+/** Those of a file of tests. */
+export const certificatesOfTests = () =>
+  ofTests(async () => ({
     own: await createLoopbackCertificate(),
+    /** Like `own`, of another installation. */
     foreign: await createLoopbackCertificate(),
     expired: await createLoopbackCertificate(-0.5),
+    /** Of a host that is not the loopback. */
     ofAnotherName: await createLoopbackCertificate(30, 'elsewhere.internal'),
-  };
-}
+  }));

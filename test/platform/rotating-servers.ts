@@ -1,6 +1,5 @@
 /** Servers of one test, each with TLS and a password, whose secrets are rotated while the service runs. */
 import { X509Certificate } from 'node:crypto';
-import { once } from 'node:events';
 import {
   chownSync,
   mkdirSync,
@@ -10,14 +9,13 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import path from 'node:path';
 import type { TLSSocket } from 'node:tls';
 import { createServer } from 'node:tls';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { freePort } from '../../dev/servers/ports.ts';
+import { freePort, listen } from '../../dev/servers/ports.ts';
 import { startPostgres } from '../../dev/servers/postgres.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
@@ -178,7 +176,7 @@ export async function rotatingPostgres(dataDir: string, first: Identities, passw
 /** In front of a Temporal without TLS, as a load balancer would do it; it asks for a certificate. */
 export async function rotatingTemporal(address: string, first: Identities) {
   const [host = '', upstreamPort] = address.split(':');
-  const sockets = new Map<TLSSocket, number>();
+  const sockets = new Set<TLSSocket>();
   const optionsOf = ({ server, client }: Identities) => ({
     cert: server.certPem,
     key: server.keyPem,
@@ -188,7 +186,7 @@ export async function rotatingTemporal(address: string, first: Identities) {
     { ...optionsOf(first), requestCert: true, rejectUnauthorized: true, ALPNProtocols: ['h2'] },
     (socket) => {
       const upstream = connect(Number(upstreamPort), host);
-      sockets.set(socket, performance.now());
+      sockets.add(socket);
       socket.on('error', ignore).on('close', () => {
         sockets.delete(socket);
         upstream.destroy();
@@ -198,18 +196,18 @@ export async function rotatingTemporal(address: string, first: Identities) {
     },
   );
   server.on('tlsClientError', ignore);
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
   return {
-    port: (server.address() as AddressInfo).port,
+    port: await listen(server),
     rotate: (identities: Identities) => server.setSecureContext(optionsOf(identities)),
-    /** Breaks the connections that were opened before. */
-    hangUp(before: number): void {
-      for (const [socket, openedAt] of sockets) if (openedAt < before) socket.destroy();
-    },
+    hangUp,
     stop() {
-      for (const socket of sockets.keys()) socket.destroy();
+      hangUp();
       server.close();
     },
   };
+
+  /** Breaks all connections. */
+  function hangUp(): void {
+    for (const socket of sockets) socket.destroy();
+  }
 }

@@ -1,15 +1,15 @@
 /** Every secret and certificate is rotated while one process works, which is never restarted. */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { eventually, slotOfTests } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
+import { ofTests } from '../of-tests.ts';
+import { scratchFolder } from '../scratch.ts';
 import type { ServiceProcess } from '../service-process.ts';
-import { GATEWAY, MAIL, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
+import { GATEWAY, MAIL, deliveriesTo, fleetOfTests, outboundIds } from '../service-process.ts';
 import type { Identities } from './rotating-servers.ts';
 import { mountedSecret, rotatingPostgres, rotatingRedis, rotatingTemporal } from './rotating-servers.ts';
 
@@ -34,41 +34,35 @@ const newKey = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
 const written = (...keys: KeyBoxKey[]) =>
   keys.map(({ id, key }) => `${id}:${key.toString('base64')}`).join(',');
 
-const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-rotation-'));
-const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
-const secret = mountedSecret(path.join(dataDir, 'secret'));
 const [OLD, NEW] = [newKey('old'), newKey('new')];
 
-// Before the slot is given back: hooks run in their order.
-afterAll(async () => {
-  load.stop();
-  for (const cleanup of cleanups.reverse()) await cleanup();
-});
-const slot = slotOfTests();
-let redis: Awaited<ReturnType<typeof rotatingRedis>>;
-let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
-let temporal: Awaited<ReturnType<typeof rotatingTemporal>>;
-let service: ServiceProcess;
 let load: ReturnType<typeof startLoad>;
+// Before what it needs ends: hooks run in their order.
+afterAll(() => void load.stop());
+const slot = slotOfTests();
+const { dir: dataDir } = scratchFolder('rotation');
+const secret = mountedSecret(path.join(dataDir, 'secret'));
+const first = ofTests(async () => ({
+  redis: await identities(),
+  postgres: await identities(),
+  temporal: await identities(),
+}));
+const stop = (one: { stop(): unknown }) => one.stop();
+const redis = ofTests(() => rotatingRedis(dataDir, first.redis, 'redis-first'), stop);
+const postgres = ofTests(() => rotatingPostgres(dataDir, first.postgres, 'postgres-first'), stop);
+const temporal = ofTests(() => rotatingTemporal(slot.endpoints.temporalAddress!, first.temporal), stop);
+const fleet = fleetOfTests(() => slot);
+let service: ServiceProcess;
 
 beforeAll(async () => {
-  const [forRedis, forPostgres, forTemporal] = [await identities(), await identities(), await identities()];
-  redis = await rotatingRedis(dataDir, forRedis, 'redis-first');
-  cleanups.push(() => redis.stop());
-  postgres = await rotatingPostgres(dataDir, forPostgres, 'postgres-first');
-  cleanups.push(() => postgres.stop());
-  temporal = await rotatingTemporal(slot.endpoints.temporalAddress!, forTemporal);
-  cleanups.push(() => temporal.stop());
   secret.write({
-    ...certificateFiles('redis', forRedis),
-    ...certificateFiles('pg', forPostgres),
-    ...certificateFiles('temporal', forTemporal),
+    ...certificateFiles('redis', first.redis),
+    ...certificateFiles('pg', first.postgres),
+    ...certificateFiles('temporal', first.temporal),
     'redis-password': 'redis-first',
     dsn: postgres.dsn('postgres-first', secret.path),
     'payload-keys': written(OLD),
   });
-  const fleet = createFleet(slot);
-  cleanups.push(() => fleet.killAll());
   service = await fleet.start({
     NOTIFICATION_REDIS_MASTER_ADDR: `rediss://127.0.0.1:${redis.port}`,
     NOTIFICATION_REDIS_DB: '0',
@@ -183,7 +177,7 @@ test('I60 security-19 authority and certificates of Temporal are rotated under l
   expect(refusal['variables']).toContain('TEMPORAL_TLS_CLIENT_KEY_PATH');
   await goesOn();
   await rotate('Temporal', () => temporal.rotate(next));
-  temporal.hangUp(performance.now());
+  temporal.hangUp();
   await goesOn();
 }, 400_000);
 

@@ -3,11 +3,9 @@
  * certificate, and as a client with none of the service's proofs. None of it is taken, and no reason quotes a credential.
  * tls.hard.test.ts does the same to Redis, PostgreSQL and Temporal, redis-acl.hard.test.ts to users of Redis.
  */
-import { once } from 'node:events';
 import type { IncomingMessage, RequestListener } from 'node:http';
 import { createServer as createPlainServer } from 'node:http';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { CallerCredentials, HttpCaller } from '../../activities/http/caller.ts';
 import { createHttpCaller, deliver } from '../../activities/http/caller.ts';
@@ -15,10 +13,10 @@ import { UserServiceError, createUserService } from '../../activities/intent/use
 import { createFcmSender } from '../../activities/mobile-push/fcm.ts';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
 import { callbackBody, callbackPath, callbackWebhookId } from '../../api/account-callback/callback.ts';
+import { listen } from '../../dev/servers/ports.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { Certificates } from '../identities.ts';
-import { createCertificates } from '../identities.ts';
+import { certificatesOfTests } from '../identities.ts';
 import { messageOf } from '../mobile-push/fcm-sender.ts';
 
 const TIMEOUT_MS = 5_000;
@@ -32,12 +30,8 @@ const CALLBACK: CallbackKey & CallbackValues = {
 };
 
 const stops: (() => unknown)[] = [];
-let server: Certificates;
-let client: Certificates;
+const [server, client] = [certificatesOfTests(), certificatesOfTests()];
 
-beforeAll(async () => {
-  [server, client] = [await createCertificates(), await createCertificates()];
-});
 afterEach(async () => {
   for (const stop of stops.splice(0).reverse()) await stop();
 });
@@ -59,13 +53,11 @@ async function startServer(shown: LoopbackCertificate | undefined, known?: strin
   const started = shown
     ? createServer({ key: shown.keyPem, cert: shown.certPem, ...asking }, take)
     : createPlainServer(take);
-  started.listen(0, '127.0.0.1');
-  await once(started, 'listening');
   stops.push(() => {
     started.closeAllConnections();
     started.close();
   });
-  return { url: `https://127.0.0.1:${(started.address() as AddressInfo).port}`, calls };
+  return { url: `https://127.0.0.1:${await listen(started)}`, calls };
 }
 
 function callerWith(credentials: CallerCredentials): HttpCaller {
@@ -76,34 +68,27 @@ function callerWith(credentials: CallerCredentials): HttpCaller {
 
 const stopped = new AbortController().signal;
 
-/** The calls with our own client. Each says what is wrong; undefined when it was taken. */
-const WITH_CALLER: [string, (url: string, caller: HttpCaller) => Promise<string | undefined>][] = [
-  [
-    'a callback',
-    async (url, caller) => {
-      const { kind, userId } = CALLBACK;
-      const body = callbackBody(CALLBACK);
-      const request = { method: 'POST', url: url + callbackPath({ kind, userId })!, body } as const;
-      const id = callbackWebhookId(CALLBACK);
-      return (await deliver({ ...request, timeoutMs: TIMEOUT_MS, stopped, caller, id }))?.message;
-    },
-  ],
-  [
-    'a lookup',
-    async (url, caller) => {
-      const log = createLogger('fatal');
-      const users = createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller, log });
-      const error = await users.findRecipient('ann').catch((reason: unknown) => reason as Error);
-      // It has come through: the answer is no user.
-      const isTaken = error instanceof UserServiceError && error.message.includes('unusable');
-      return isTaken ? undefined : (error as Error).message;
-    },
-  ],
-];
+type Call = (url: string, caller: HttpCaller) => Promise<string | undefined>;
 
-type Call = (url: string, trusted: string, own?: LoopbackCertificate) => Promise<string | undefined>;
+/** Each call says what is wrong; undefined when it was taken. */
+const callBack: Call = async (url, caller) => {
+  const { kind, userId } = CALLBACK;
+  const body = callbackBody(CALLBACK);
+  const request = { method: 'POST', url: url + callbackPath({ kind, userId })!, body } as const;
+  const id = callbackWebhookId(CALLBACK);
+  return (await deliver({ ...request, timeoutMs: TIMEOUT_MS, stopped, caller, id }))?.message;
+};
 
-const push: Call = async (endpoint, caPem) => {
+const lookUp: Call = async (url, caller) => {
+  const log = createLogger('fatal');
+  const users = createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller, log });
+  const error = await users.findRecipient('ann').catch((reason: unknown) => reason as Error);
+  // It has come through: the answer is no user.
+  const isTaken = error instanceof UserServiceError && error.message.includes('unusable');
+  return isTaken ? undefined : (error as Error).message;
+};
+
+async function push(endpoint: string, caPem: string): Promise<string | undefined> {
   const sender = createFcmSender({ target: { endpoint, caPem, projectId: 'galaxy' }, timeoutMs: 60_000 });
   stops.push(() => sender.close());
   const outcome = await sender.send(messageOf(), DEVICE_TOKEN);
@@ -111,18 +96,7 @@ const push: Call = async (endpoint, caPem) => {
   if (outcome.outcome === 'sent') return undefined;
   expect(outcome.outcome).toBe('retry');
   return 'reason' in outcome ? outcome.reason : '';
-};
-
-const CALLS: [string, Call][] = [
-  ...WITH_CALLER.map(([what, call]): [string, Call] => [
-    what,
-    (url, trusted, own) => {
-      const shown = own && { cert: own.certPem, key: own.keyPem };
-      return call(url, callerWith({ token: TOKEN, ca: trusted, signingSecrets: [SECRET], ...shown }));
-    },
-  ]),
-  ['a push', push],
-];
+}
 
 /** It says what is wrong with the connection, and no credential. */
 function expectReason(reason: string | undefined): void {
@@ -130,7 +104,10 @@ function expectReason(reason: string | undefined): void {
   for (const secret of [TOKEN, DEVICE_TOKEN, SECRET]) expect(reason).not.toContain(secret);
 }
 
-describe.each(CALLS)('%s', (what, call) => {
+describe.each<[string, (url: string, trusted: string) => Promise<string | undefined>]>([
+  ['a callback', (url, ca) => callBack(url, callerWith({ token: TOKEN, ca, signingSecrets: [SECRET] }))],
+  ['a push', push],
+])('%s', (_, call) => {
   test('security-10 goes to the right server', async () => {
     const { url, calls } = await startServer(server.own);
     expect(await call(url, server.own.certPem)).toBeUndefined();
@@ -146,50 +123,41 @@ describe.each(CALLS)('%s', (what, call) => {
       expect(calls).toEqual([]);
     },
   );
-
-  // FCM asks for no certificate.
-  if (what === 'a push') return;
-
-  test('security-10 is not taken with a client certificate that is foreign or expired, nor without any', async () => {
-    const { url, calls } = await startServer(server.own, [client.own.certPem, client.expired.certPem]);
-    for (const own of [client.foreign, client.expired, undefined]) {
-      // A server that hangs up is tried again, and says little about why.
-      const reason = await call(url, server.own.certPem, own);
-      expect(reason).toBeDefined();
-      for (const secret of [TOKEN, SECRET]) expect(reason).not.toContain(secret);
-    }
-    expect(calls).toEqual([]);
-    expect(await call(url, server.own.certPem, client.own)).toBeUndefined();
-    expect(calls.map(({ headers }) => headers.authorization)).toEqual([`Bearer ${TOKEN}`]);
-  });
 });
 
-describe.each(WITH_CALLER)('%s', (_, call) => {
-  test('security-10 is made with token, certificate and the signatures of all secrets', async () => {
-    const { url, calls } = await startServer(server.own, [client.own.certPem]);
-    const { certPem: cert, keyPem: key } = client.own;
-    const caller = callerWith({
-      ...{ token: TOKEN, ca: server.own.certPem, cert, key, signingSecrets: [SECRET, FOREIGN_SECRET] },
-    });
-    expect(await call(url, caller)).toBeUndefined();
-    expect(calls).toHaveLength(1);
-    const [{ headers, socket, method }] = calls as [IncomingMessage];
-    expect(headers.authorization).toBe(`Bearer ${TOKEN}`);
-    expect((socket as TLSSocket).authorized).toBe(true);
-    const signature = headers['webhook-signature'];
-    expect(method === 'GET' ? signature : String(signature).split(' ')).toEqual(
-      method === 'GET' ? undefined : [expect.stringMatching(/^v1,/), expect.stringMatching(/^v1,/)],
-    );
+test.each([
+  ['a callback', callBack],
+  ['a lookup', lookUp],
+])('security-10 %s is made with token, certificate and the signatures of all secrets', async (_, call) => {
+  const { url, calls } = await startServer(server.own, [client.own.certPem]);
+  const { certPem: cert, keyPem: key } = client.own;
+  const caller = callerWith({
+    ...{ token: TOKEN, ca: server.own.certPem, cert, key, signingSecrets: [SECRET, FOREIGN_SECRET] },
   });
+  expect(await call(url, caller)).toBeUndefined();
+  const [{ headers, socket, method }, ...others] = calls as [IncomingMessage];
+  expect(others).toEqual([]);
+  expect(headers.authorization).toBe(`Bearer ${TOKEN}`);
+  expect((socket as TLSSocket).authorized).toBe(true);
+  const signature = headers['webhook-signature'];
+  expect(method === 'GET' ? signature : String(signature).split(' ')).toEqual(
+    method === 'GET' ? undefined : [expect.stringMatching(/^v1,/), expect.stringMatching(/^v1,/)],
+  );
+});
 
-  test('security-10 proves itself by what was renewed, from the next call on', async () => {
-    const { url, calls } = await startServer(server.own, [client.own.certPem]);
-    const ca = server.own.certPem;
-    const caller = callerWith({ ca, token: 'old', cert: client.foreign.certPem, key: client.foreign.keyPem });
-    expect(await call(url, caller)).toBeDefined();
-    expect(() => caller.use({ ca, cert: 'no certificate', key: 'no key' })).toThrow();
-    caller.use({ ca, token: 'new', cert: client.own.certPem, key: client.own.keyPem });
-    expect(await call(url, caller)).toBeUndefined();
-    expect(calls.map(({ headers }) => headers.authorization)).toEqual(['Bearer new']);
-  });
+test('security-10 a client proves itself by what was renewed, from the next call on, and by nothing that is foreign, expired or absent', async () => {
+  const { url, calls } = await startServer(server.own, [client.own.certPem, client.expired.certPem]);
+  const ca = server.own.certPem;
+  const caller = callerWith({ ca, token: TOKEN });
+  for (const own of [client.foreign, client.expired, undefined]) {
+    caller.use({ ca, token: TOKEN, cert: own?.certPem, key: own?.keyPem });
+    // A server that hangs up is tried again, and says little about why.
+    const reason = await callBack(url, caller);
+    expect(reason).toBeDefined();
+    expect(reason).not.toContain(TOKEN);
+  }
+  expect(() => caller.use({ ca, cert: 'no certificate', key: 'no key' })).toThrow();
+  caller.use({ ca, token: 'new', cert: client.own.certPem, key: client.own.keyPem });
+  expect(await callBack(url, caller)).toBeUndefined();
+  expect(calls.map(({ headers }) => headers.authorization)).toEqual(['Bearer new']);
 });

@@ -2,48 +2,30 @@
  * Connections that are encrypted and both of whose ends are proven: Redis, PostgreSQL, Temporal, each a real server. An
  * outsider tries each of them, as a server and as a client.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
 import { createLogger } from '../../workers/logger.ts';
+import type { Service } from '../../workers/service.ts';
 import { startService } from '../../workers/service.ts';
 import { slotOfTests } from '../harness.ts';
-import type { Certificates } from '../identities.ts';
-import { createCertificates } from '../identities.ts';
+import { certificatesOfTests } from '../identities.ts';
 import { publishTurn } from '../intent/entries.ts';
+import { ofTests } from '../of-tests.ts';
+import { scratchFolder } from '../scratch.ts';
 import { delivered } from '../service-process.ts';
 import { rotatingPostgres, rotatingRedis, rotatingTemporal } from './rotating-servers.ts';
 
 const ignore = () => undefined;
-const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-tls-'));
 const PASSWORD = 'Zu-7c1e5f0a9b';
 
-/** What ends with this file. */
-const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
-
-// Before the slot is given back: hooks run in their order.
-afterAll(async () => {
-  for (const cleanup of cleanups.reverse()) await cleanup();
-});
 const slot = slotOfTests();
-let server: Certificates;
-let client: Certificates;
-let redis: Awaited<ReturnType<typeof rotatingRedis>>;
-let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
-let temporal: Awaited<ReturnType<typeof rotatingTemporal>>;
-
-beforeAll(async () => {
-  [server, client] = [await createCertificates(), await createCertificates()];
-  const own = { server: server.own, client: client.own };
-  redis = await rotatingRedis(dataDir, own, PASSWORD);
-  cleanups.push(() => redis.stop());
-  postgres = await rotatingPostgres(dataDir, own, PASSWORD);
-  cleanups.push(() => postgres.stop());
-  temporal = await rotatingTemporal(slot.endpoints.temporalAddress!, own);
-  cleanups.push(() => temporal.stop());
-});
+const scratch = scratchFolder('tls');
+const [server, client] = [certificatesOfTests(), certificatesOfTests()];
+const stop = (one: { stop(): unknown }) => one.stop();
+const own = () => ({ server: server.own, client: client.own });
+const redis = ofTests(() => rotatingRedis(scratch.dir, own(), PASSWORD), stop);
+const postgres = ofTests(() => rotatingPostgres(scratch.dir, own(), PASSWORD), stop);
+const temporal = ofTests(() => rotatingTemporal(slot.endpoints.temporalAddress!, own()), stop);
 
 /** What the service shows a server, and what it trusts. */
 interface Access {
@@ -105,30 +87,27 @@ const VARIABLES: Record<Store, (access: Access) => Record<string, string>> = {
 };
 
 let written = 0;
-function file(content: string): string {
-  const named = path.join(dataDir, `${(written += 1)}.pem`);
-  writeFileSync(named, content, { mode: 0o600 });
-  return named;
-}
+const file = (content: string): string => scratch.write(`${(written += 1)}.pem`, content);
+
+const started: Service[] = [];
+afterEach(() => Promise.all(started.splice(0).map(stop)));
 
 /** As `npm start` does it: everything from the environment. */
-async function start(env: Record<string, string>) {
+async function start(env: Record<string, string>): Promise<void> {
   const config = slot.config(env);
   const { endpoints } = await provideEndpoints(config, ignore);
   const service = await startService({ config, endpoints, log: createLogger('warn', { write: ignore }) });
-  cleanups.push(() => service.stop());
-  return service;
+  started.push(service);
 }
 
 test('I30 an intent is delivered with TLS on every connection, and certificates of ours where they are asked for', async () => {
-  const service = await start(environment());
+  await start(environment());
   await delivered({ redis: redis.admin }, await publishTurn(redis.admin, 'tls'));
 
   const { rows } = await postgres.admin.query<{ ssl: boolean }>(
     `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'galaxy-notify' AND datname = current_database()`,
   );
   expect(rows).toEqual([{ ssl: true }]);
-  await service.stop();
 });
 
 describe.each<Store>(['Redis', 'PostgreSQL', 'Temporal'])('%s', (store) => {
