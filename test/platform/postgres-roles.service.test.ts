@@ -8,40 +8,31 @@ import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-token
 import { grantToService, migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';
 import { slotOfTests } from '../harness.ts';
+import { databaseOf } from '../slots.ts';
 import { allStatements, planOf } from './statements.ts';
 
-const [OWNER, SERVICE] = [roleName('owner'), roleName('service')];
+const RUN = randomUUID().slice(0, 8);
+/** One with a capital letter: names are quoted where they must be. */
+const [OWNER, SERVICE] = [`owner_${RUN}`, `service_S${RUN}`];
 let ownerDsn: string;
 let serviceDsn: string;
 let owner: pg.Pool;
 let service: pg.Pool;
 // Before the slot is given back.
 afterAll(() => Promise.all([owner.end(), service.end()]));
-const slot = slotOfTests();
+const slot = slotOfTests({ isEmpty: true });
 const bench = cliOfTests(slot);
 
 beforeAll(async () => {
-  const database = `roles_${randomUUID().replaceAll('-', '')}`;
-  await slot.db.query(`CREATE ROLE ${OWNER} LOGIN`);
-  await slot.db.query(`CREATE ROLE "${SERVICE}" LOGIN`);
-  await slot.db.query(`CREATE DATABASE ${database} OWNER ${OWNER}`);
-  ownerDsn = dsnOf(OWNER, database);
-  serviceDsn = dsnOf(SERVICE, database);
+  await slot.db.query(`CREATE ROLE ${OWNER} LOGIN; CREATE ROLE "${SERVICE}" LOGIN`);
+  await slot.db.query(`ALTER DATABASE ${databaseOf(slot.slot)} OWNER TO ${OWNER}`);
+  ownerDsn = dsnOf(OWNER);
+  serviceDsn = dsnOf(SERVICE);
   owner = new pg.Pool({ connectionString: ownerDsn, max: 1 });
   service = new pg.Pool({ connectionString: serviceDsn, max: 1 });
 });
 
-/** With a capital letter: names are quoted where they must be. */
-function roleName(what: string): string {
-  return `${what}_${what === 'service' ? 'S' : 's'}${randomUUID().slice(0, 8)}`;
-}
-
-function dsnOf(role: string, database: string): string {
-  const dsn = new URL(slot.ownerDsn);
-  dsn.username = role;
-  dsn.pathname = `/${database}`;
-  return dsn.href;
-}
+const dsnOf = (role: string): string => Object.assign(new URL(slot.ownerDsn), { username: role }).href;
 
 interface Report {
   steps: { name: string; status: string; detail: string }[];
