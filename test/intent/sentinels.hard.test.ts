@@ -3,16 +3,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
-import { LOOPBACK, freePort } from '../../dev/servers/ports.ts';
-import { findRedis } from '../../dev/servers/redis.ts';
-import type { RunningServer } from '../../dev/servers/server-process.ts';
-import { startServer } from '../../dev/servers/server-process.ts';
 import { cliOfEachTest } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import type { Sentinels } from '../redis-sentinels.ts';
+import { startSentinels } from '../redis-sentinels.ts';
 import type { RedisServer, RedisServers } from '../redis-servers.ts';
 import { createRedisServers } from '../redis-servers.ts';
-import { scratchFolder } from '../scratch.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import type { Shop } from './shop.ts';
 import { createShop } from './shop.ts';
@@ -25,11 +22,6 @@ const LIMIT_MS = 120_000;
 /** Between two intents of the producer, and how long it produces before and after a change. */
 const [PACE_MS, AROUND_MS] = [200, 2_000];
 const PRODUCER = 'producer';
-const COUNT = 3;
-
-const scratch = scratchFolder('sentinels');
-
-type Sentinels = Awaited<ReturnType<typeof startSentinels>>;
 
 let slot: Slot;
 let redis: RedisServers;
@@ -158,7 +150,7 @@ test(
   async () => {
     const master = await redis.start();
     const servers = [master, await startReplica(master.address)];
-    sentinels = await startSentinels(master.address, PASSWORD);
+    sentinels = await startSentinels({ name: NAME, master: master.address, password: PASSWORD });
     await sentinels.awaitReplica();
     await startService(sentinels);
     const producer = await startProducer(sentinels);
@@ -212,7 +204,7 @@ test(
     // New connections to it can be refused, while those that are open go on.
     const address = await redis.proxyTo(master);
     const replica = await startReplica(address);
-    sentinels = await startSentinels(address, PASSWORD);
+    sentinels = await startSentinels({ name: NAME, master: address, password: PASSWORD });
     await sentinels.awaitReplica();
     await startService(sentinels);
     const producer = await startProducer(sentinels);
@@ -266,7 +258,7 @@ async function connectionsOfService({ client: administrator }: RedisServer): Pro
 
 test('I91 I32 without a sentinel that answers, or that knows the master, a start fails immediately and says why', async () => {
   const master = await redis.start();
-  sentinels = await startSentinels(master.address);
+  sentinels = await startSentinels({ name: NAME, master: master.address });
   const start = (place: { sentinels: { host: string; port: number }[]; master: string }) =>
     slot.startService({ NOTIFICATION_REDIS_DB: '0' }, { redis: place });
 
@@ -277,127 +269,3 @@ test('I91 I32 without a sentinel that answers, or that knows the master, a start
     /the sentinels know no master of the name at the end of NOTIFICATION_REDIS_SENTINELS/,
   );
 });
-
-/** As many as outvote one. @param password of the sentinels themselves, when they ask for one. */
-async function startSentinels(master: RedisServer['address'], password?: string) {
-  const command = await findRedis(() => undefined);
-  const running: RunningServer[] = [];
-  const clients: Redis[] = [];
-  const addresses: RedisServer['address'][] = [];
-  for (let at = 1; at <= COUNT; at += 1) {
-    const port = await freePort();
-    // They write what they learn into it.
-    const file = scratch.write(
-      `sentinel-${at}.conf`,
-      [
-        `bind ${LOOPBACK}`,
-        `port ${port}`,
-        `dir ${scratch.dir}`,
-        ...(password === undefined ? [] : [`requirepass ${password}`, `sentinel sentinel-pass ${password}`]),
-        `sentinel monitor ${NAME} ${master.host} ${master.port} 2`,
-        `sentinel down-after-milliseconds ${NAME} 1000`,
-        `sentinel failover-timeout ${NAME} 5000`,
-        '',
-      ].join('\n'),
-    );
-    const asking = new Redis({
-      ...{ host: LOOPBACK, port, lazyConnect: true, enableReadyCheck: false, maxRetriesPerRequest: 0 },
-      ...(password === undefined ? {} : { password }),
-    });
-    asking.on('error', () => undefined);
-    clients.push(asking);
-    running.push(
-      await startServer({
-        name: `sentinel-${at}`,
-        title: 'Redis Sentinel',
-        dataDir: scratch.dir,
-        command,
-        args: [file, '--sentinel'],
-        ports: [{ port, name: 'Redis Sentinel' }],
-        ready: () => asking.ping().then(() => undefined),
-        report: () => undefined,
-      }),
-    );
-    addresses.push({ host: LOOPBACK, port });
-  }
-
-  /** Of those that answer. */
-  async function saidByAll<T>(...words: [string, ...string[]]): Promise<T[]> {
-    const results = await Promise.allSettled(clients.map((one) => one.call('SENTINEL', ...words)));
-    return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value as T] : []));
-  }
-
-  async function masterOfMost(): Promise<string> {
-    const said = (await saidByAll<string[]>('get-master-addr-by-name', NAME)).map((parts) => parts.join(':'));
-    const most = said.find((one) => said.filter((other) => other === one).length >= 2);
-    if (most === undefined) throw new Error(`they do not agree: ${said.join(', ')}`);
-    return most;
-  }
-
-  return {
-    addresses,
-    /** As `NOTIFICATION_REDIS_SENTINELS` has them. */
-    list: addresses.map(({ host, port }) => `${host}:${port}`).join(','),
-    /** Where the master is by the word of most of them, as host:port. */
-    master: masterOfMost,
-
-    awaitOther: (than: string) =>
-      eventually(
-        `another master than ${than}`,
-        async () => {
-          const now = await masterOfMost();
-          return now !== than && now;
-        },
-        LIMIT_MS,
-      ),
-
-    /** Until all of them know a replica that follows, which a failover needs. */
-    async awaitReplica() {
-      await eventually(
-        'all sentinels to know the replica and each other',
-        async () => {
-          const said = await saidByAll<string[]>('master', NAME);
-          return said.every((flat) => {
-            const field = (wanted: string) => flat[flat.indexOf(wanted) + 1];
-            return (
-              field('num-slaves') === '1' &&
-              field('num-other-sentinels') === String(COUNT - 1) &&
-              field('flags') === 'master'
-            );
-          });
-        },
-        LIMIT_MS,
-      );
-      await eventually(
-        'the replica to follow, by the word of all sentinels',
-        async () => {
-          const said = await saidByAll<string[][]>('replicas', NAME);
-          return said.every(([flat = []]) => {
-            const field = (wanted: string) => flat[flat.indexOf(wanted) + 1];
-            return field('flags') === 'slave' && field('master-link-status') === 'ok';
-          });
-        },
-        LIMIT_MS,
-      );
-    },
-
-    /** Makes the replica the master while the old one lives. */
-    async switchOver() {
-      await eventually(
-        'a sentinel to begin',
-        async () => (await clients[0]!.call('SENTINEL', 'failover', NAME)) === 'OK',
-        LIMIT_MS,
-      );
-    },
-
-    async stopOne() {
-      clients.at(-1)!.disconnect();
-      await running.at(-1)!.stop();
-    },
-
-    async stop() {
-      for (const one of clients) one.disconnect();
-      await Promise.all(running.map((server) => server.stop()));
-    },
-  };
-}
