@@ -1,4 +1,6 @@
-/** Retention of millions of old records beside a load: how many of them go in a second, and what the load hears of it. */
+/**
+ * Retention of old records among ten times as many, beside a load: how many of them go in a second, and what the load hears of it.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { migrate } from '../migrations/migrate.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
@@ -14,6 +16,8 @@ const LEAST_RATE = 1_000;
 /** Intents a second beside the deletion. */
 const LOAD = 200;
 const MOST_SLOWDOWN = 2;
+/** Records in the table, of which one is old: the others are younger than their retention. */
+const RECORDS_EACH = 10;
 /** The deletion may take as many times as long as its target says. */
 const MOST_TIMES = 5;
 /** The load beside the deletion comes in parts of so long, until nothing old is left, s. */
@@ -49,10 +53,11 @@ export const scaleRetention: Measurement = {
 async function measure(bench: Bench): Promise<Finding[]> {
   const part = await bench.part(WAY);
   await migrate(part.env['NOTIFICATION_POSTGRES_PRIMARY_DSN']!);
-  const records = bench.sizes.oldRecords;
-  bench.report(`Writing ${records} old records`);
+  const old = bench.sizes.oldRecords;
+  const records = RECORDS_EACH * old;
+  bench.report(`Writing ${records} records, of which ${old} are old`);
   for (let first = 0; first < records; first += FILL_SIZE) {
-    await part.db.query(FILL, [first + 1, Math.min(first + FILL_SIZE, records)]);
+    await part.db.query(FILL, [first + 1, Math.min(first + FILL_SIZE, records), old]);
   }
   await part.db.query('VACUUM ANALYZE');
   await serviceOf(bench, WAY);
@@ -60,7 +65,7 @@ async function measure(bench: Bench): Promise<Finding[]> {
   await load(part, PART_S);
   const alone = await load(part, bench.sizes.loadSeconds);
 
-  const deleting = deleteAll(part, (1_000 * MOST_TIMES * records) / LEAST_RATE);
+  const deleting = deleteAll(part, (1_000 * MOST_TIMES * old) / LEAST_RATE);
   let isDone = false;
   const done = deleting.finally(() => (isDone = true));
   done.catch(() => undefined);
@@ -70,7 +75,7 @@ async function measure(bench: Bench): Promise<Finding[]> {
 
   const [p99Alone, p99] = [quantile(alone, 0.99), quantile(beside, 0.99)];
   return [
-    { row: `${ROW}.rate`, value: (1_000 * records) / tookMs, details: { records, tookMs } },
+    { row: `${ROW}.rate`, value: (1_000 * old) / tookMs, details: { records, old, tookMs } },
     { row: `${ROW}.slowdown`, value: p99 / p99Alone, details: { p99, p99Alone } },
     { row: `${ROW}.p99`, value: p99 },
   ];
@@ -107,10 +112,10 @@ async function deleteAll({ client, db }: Part, limitMs: number): Promise<number>
 const IS_LEFT = `
   SELECT FROM notification.intents WHERE status <> 'open' AND updated_at < now() - interval '30 days' LIMIT 1`;
 
-/** $1 and $2 numbers of records, a tenth of a second apart and at least 31 days old, in the order in which they came. */
+/** $1 and $2 numbers of records, a tenth of a second apart, in the order in which they came; $3 how many of them are old. */
 const FILL = `
   WITH given AS MATERIALIZED (
-    SELECT n || '-0' AS id, now() - interval '60 days' + n * interval '0.1 seconds' AS at
+    SELECT n || '-0' AS id, now() - CASE WHEN n <= $3::int THEN interval '60 days' ELSE interval '29 days' END + n * interval '0.1 seconds' AS at
       FROM generate_series($1::int, $2::int) AS n
   ), decided AS (
     INSERT INTO notification.intents (notification_id, notification_type, producer, idempotency_key, fingerprint, lane,
