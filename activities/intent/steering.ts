@@ -20,19 +20,22 @@ import type { Correction } from '../../api/intent/mending.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
 import { unlessGone } from '../../api/stuck-workflow.ts';
+import { byWhom, detailsOf, shortText } from '../../workflows/details.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
-import type { RouteKey, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
+import type { ReplayRequest, RouteKey, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
 import {
   CHANNEL_RESUMED_SIGNAL,
+  INTENT_TASK_QUEUE,
+  REPLAY_SIGNAL,
   ROUTE_WORKFLOW,
   SETTLED_SIGNAL,
   notificationWorkflowId,
-  routeReplay,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import type { OperationKind } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { NotificationKeys } from '../../workflows/search-attributes.ts';
+import { notificationAttributes, routeAttributes } from '../../workflows/search-attributes.ts';
 import { heartbeat } from '../attempt.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { ORDER_OF_ITEM, operationItems } from '../operations.ts';
@@ -182,15 +185,23 @@ export function intentOperations(
   /** @returns whether there was something to replay. */
   async function replay({ routeId, isDead, wasReplayed, reason, ...item }: ReplayItem): Promise<boolean> {
     if (wasReplayed || !isDead) return wasReplayed;
-    const keys = {
-      ...item,
-      routeRef: routeRefOf(routeId),
-      idempotencyKey: searchableKey(item.idempotencyKey),
-    };
-    const orderId = orderIdOf(item.operation_id);
-    const request = given({ requestedBy: item.requested_by, orderId, reason });
+    const { notificationId, notificationType, operation_id: operationId, requested_by: requestedBy } = item;
+    const routeRef = routeRefOf(routeId);
+    const keys = { ...item, idempotencyKey: searchableKey(item.idempotencyKey) };
+    const request: ReplayRequest = given({ requestedBy, orderId: orderIdOf(operationId), reason });
     try {
-      await workflows.signalWithStart(ROUTE_WORKFLOW, routeReplay(keys, request));
+      // A run that waits tries now, one that failed is followed by another.
+      await workflows.signalWithStart(ROUTE_WORKFLOW, {
+        workflowId: routeWorkflowId(notificationId, routeRef),
+        taskQueue: INTENT_TASK_QUEUE,
+        args: [{ notificationId, routeRef } satisfies RouteKey],
+        signal: REPLAY_SIGNAL,
+        signalArgs: [request],
+        workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+        typedSearchAttributes: [...notificationAttributes(keys), ...routeAttributes(routeRef)],
+        staticSummary: `${notificationType} ${routeRef} (replay)`,
+        staticDetails: detailsOf(`Replay${byWhom(requestedBy)}`, shortText(reason ?? '')),
+      });
       return true;
     } catch (error) {
       // Its last run has completed, so it was published, whatever a PostgreSQL says that was put back since.

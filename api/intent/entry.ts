@@ -394,15 +394,11 @@ export function fingerprintOf(intent: IntentContent): string {
 /** @returns the fields of the envelope in which two intents with one idempotency key differ, names only. */
 export function differingFields(one: IntentContent, other: IntentContent): string[] {
   const [left, right] = [normalized(one), normalized(other)];
-  const names = [
-    'notification_type',
-    'audience_kind',
-    'recipient_user_ids',
-    'occurred_at_ms',
-    'payload',
-  ] as const;
-  return names
-    .filter((name) => JSON.stringify(left[name]) !== JSON.stringify(right[name]))
+  // The key of a forgotten user's intent is a hash.
+  return (Object.keys(left) as (keyof typeof left)[])
+    .filter(
+      (name) => name !== 'idempotency_key' && JSON.stringify(left[name]) !== JSON.stringify(right[name]),
+    )
     .map((name) => (name === 'payload' || name === 'recipient_user_ids' ? `${name}_json` : name));
 }
 

@@ -25,12 +25,6 @@ const FIELD_TYPES: Record<FieldType, { fits(value: unknown): boolean; expected: 
   boolean: { fits: (value) => typeof value === 'boolean', expected: 'true or false', kind: 'bool' },
 };
 
-function pushOf({ types }: Catalog, type: NotificationType): PushSpec {
-  const push = types.get(type)?.push;
-  if (push === undefined) throw new PushPayloadError(`${type} has no push event`);
-  return push;
-}
-
 /**
  * The bytes of a type's push event: the fields of its table and nothing else of the payload.
  *
@@ -42,7 +36,9 @@ export function encodePushPayload(
   type: NotificationType,
   payload: Record<string, unknown>,
 ): Uint8Array {
-  const { encoding, fields } = pushOf(catalog, type);
+  const push = catalog.types.get(type)?.push;
+  if (push === undefined) throw new PushPayloadError(`${type} has no push event`);
+  const { encoding, fields } = push;
   for (const { name, type: fieldType } of fields) {
     const { fits, expected } = FIELD_TYPES[fieldType];
     if (!fits(payload[name]))
@@ -67,33 +63,6 @@ function tableOf(values: readonly FieldValue[]): Uint8Array {
   }
   builder.finish(builder.endObject());
   return builder.asUint8Array();
-}
-
-/**
- * What a push event says, for people to read. Longs come as numbers, or as bigint beyond 2^53 - 1; a string that the
- * event does not carry is null. The bytes are trusted: FlatBuffers for JavaScript has no verifier.
- */
-export function decodePushPayload(
-  catalog: Catalog,
-  type: NotificationType,
-  bytes: Uint8Array,
-): Record<string, unknown> {
-  const { encoding, fields } = pushOf(catalog, type);
-  if (encoding === 'json') return JSON.parse(Buffer.from(bytes).toString()) as Record<string, unknown>;
-  const buffer = new flatbuffers.ByteBuffer(bytes);
-  const table = buffer.readInt32(buffer.position()) + buffer.position();
-  return Object.fromEntries(
-    fields.map(({ name, type: kind }, slot) => [name, read(buffer, table, slot, kind)]),
-  );
-}
-
-function read(buffer: flatbuffers.ByteBuffer, table: number, slot: number, type: FieldType): unknown {
-  // The first two slots of a table of offsets are its own sizes, of two bytes each.
-  const offset = buffer.__offset(table, 4 + 2 * slot);
-  if (type === 'string') return offset === 0 ? null : buffer.__string(table + offset);
-  if (type === 'boolean') return offset !== 0 && buffer.readInt8(table + offset) !== 0;
-  const long = offset === 0 ? 0n : buffer.readInt64(table + offset);
-  return Number.isSafeInteger(Number(long)) ? Number(long) : long;
 }
 
 /** The schema of FlatBuffers by which consumers read the push events of a catalog. */

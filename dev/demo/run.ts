@@ -8,7 +8,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { AudienceKind, Catalog, NotificationType } from '../../api/intent/catalog.ts';
 import type { MailCommandPayload } from '../../api/intent/outbound-entries.ts';
-import { decodePushPayload } from '../../api/intent/outbound-entries.ts';
+import { readPushPayload } from '../push-payload.ts';
 import { DEFAULT_MOBILE_STREAM } from '../../api/mobile-push/job.ts';
 import { onInterrupt } from '../../api/interrupts.ts';
 import { report, runProgram } from '../program.ts';
@@ -252,7 +252,7 @@ async function readOutbound(
   };
   await read(values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM, 'event_id', (fields) => {
     const type = fields.get('event_type')!.toString();
-    return JSON.stringify(decodePushPayload(catalog, type, fields.get('payload_bytes')!));
+    return JSON.stringify(readPushPayload(catalog, type, fields.get('payload_bytes')!));
   });
   await read(values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM, 'delivery_id', (fields) => {
     const mail = JSON.parse(fields.get('payload_json')!.toString()) as MailCommandPayload;

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { typeIn } from '../../api/intent/catalog.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
-import { decodePushPayload } from '../../api/intent/outbound-entries.ts';
+import { readPushPayload } from '../../dev/push-payload.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
@@ -55,7 +55,7 @@ test('I76 newcomer-2 an intent of the shop becomes a push event of its table and
   await untilStatuses(slot, id, 'published', 'published');
   const [push] = await entriesOf(slot, GATEWAY, id);
   expect(String(push?.['event_type'])).toBe(SHIPPED);
-  expect(decodePushPayload(SHOP, SHIPPED, push!['payload_bytes']!)).toEqual({
+  expect(readPushPayload(SHOP, SHIPPED, push!['payload_bytes']!)).toEqual({
     order_id: 'order-7',
     eta_ms: 1_790_000_000_000,
   });

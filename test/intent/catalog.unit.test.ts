@@ -8,15 +8,12 @@ import { breakingChanges } from '../../cli/intent/catalog.ts';
 import { parseIntent } from '../../api/intent/entry.ts';
 import { GALAXY, parseCatalog } from '../../api/intent/galaxy.ts';
 import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
-import {
-  decodePushPayload,
-  encodePushPayload,
-  flatBuffersSchemaOf,
-} from '../../api/intent/outbound-entries.ts';
+import { encodePushPayload, flatBuffersSchemaOf } from '../../api/intent/outbound-entries.ts';
 import { createMemoryStream } from '../../client/testing.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { loadConfig } from '../../config/load.ts';
 import { GALAXY as OF_CLIENTS } from '../../client/generated/galaxy.ts';
+import { readPushPayload } from '../../dev/push-payload.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const SHOP_FILE = path.join(import.meta.dirname, '../../catalog/shop.yaml');
@@ -254,10 +251,10 @@ describe('an installation has its own types', () => {
 
   test('push events come back, in both encodings', () => {
     const fields = { order_id: 'order-7', eta_ms: 1_790_000_000_000 };
-    expect(decodePushPayload(SHOP, SHIPPED, encodePushPayload(SHOP, SHIPPED, shipped))).toEqual(fields);
+    expect(readPushPayload(SHOP, SHIPPED, encodePushPayload(SHOP, SHIPPED, shipped))).toEqual(fields);
     const asJson = catalogWith({ push: { encoding: 'json', fields: ['id'] } });
     expect(Buffer.from(encodePushPayload(asJson, 'a.b', { id: 'x', at: 3 })).toString()).toBe('{"id":"x"}');
-    expect(decodePushPayload(asJson, 'a.b', Buffer.from('{"id":"x"}'))).toEqual({ id: 'x' });
+    expect(readPushPayload(asJson, 'a.b', Buffer.from('{"id":"x"}'))).toEqual({ id: 'x' });
   });
 
   (hasFlatc ? test : test.failing)('flatc reads a table with the printed schema', () => {
@@ -284,7 +281,7 @@ describe('an installation has its own types', () => {
     });
     expect(stderr).toBe('');
     expect(JSON.parse(readFileSync(path.join(scratch.dir, 'x.json'), 'utf8'))).toEqual(payload);
-    expect(decodePushPayload(catalog, 'a.b', encodePushPayload(catalog, 'a.b', payload))).toEqual(payload);
+    expect(readPushPayload(catalog, 'a.b', encodePushPayload(catalog, 'a.b', payload))).toEqual(payload);
   });
 
   test('constructors in TypeScript carry its payload types', () => {

@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
-import { decodePushPayload } from '../../api/intent/outbound-entries.ts';
+import { readPushPayload } from '../../dev/push-payload.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
@@ -103,7 +103,7 @@ async function deliveriesOf(item: string): Promise<{ pushes: Entry[]; mails: Ent
   const pushes = (await entriesOf(slot, GATEWAY)).map((fields) => ({
     id: String(fields['event_id']),
     ...(fields['item_count'] === undefined ? {} : { count: Number(fields['item_count']) }),
-    payload: decodePushPayload(CATALOG, String(fields['event_type']), fields['payload_bytes']!),
+    payload: readPushPayload(CATALOG, String(fields['event_type']), fields['payload_bytes']!),
   }));
   const mails = (await entriesOf(slot, MAIL)).map((fields) => ({
     id: String(fields['delivery_id']),

@@ -7,12 +7,10 @@ import { adminTypesOf, typeIn } from '../../api/intent/catalog.ts';
 import type { EntryFields, ParsedIntent } from '../../api/intent/entry.ts';
 import { parseIntent as parseIntentOf } from '../../api/intent/entry.ts';
 import { GALAXY } from '../../api/intent/galaxy.ts';
-import {
-  decodePushPayload as decodePushPayloadOf,
-  encodePushPayload as encodePushPayloadOf,
-} from '../../api/intent/outbound-entries.ts';
+import { encodePushPayload as encodePushPayloadOf } from '../../api/intent/outbound-entries.ts';
 import type { EntrySize } from '../../api/text.ts';
 import { adminEmailVariablesOf } from '../../config/intent.ts';
+import { readPushPayload as readPushPayloadOf } from '../../dev/push-payload.ts';
 
 export const NOTIFICATION_TYPES = [...GALAXY.types.keys()];
 export const ADMIN_NOTIFICATION_TYPES = adminTypesOf(GALAXY).map(({ type }) => type);
@@ -35,8 +33,8 @@ export const parseIntent = (entryId: string, fields: EntryFields, size?: EntrySi
   parseIntentOf(GALAXY, entryId, fields, size);
 export const encodePushPayload = (type: NotificationType, payload: Record<string, unknown>): Uint8Array =>
   encodePushPayloadOf(GALAXY, type, payload);
-export const decodePushPayload = (type: NotificationType, bytes: Uint8Array): Record<string, unknown> =>
-  decodePushPayloadOf(GALAXY, type, bytes);
+export const readPushPayload = (type: NotificationType, bytes: Uint8Array): Record<string, unknown> =>
+  readPushPayloadOf(GALAXY, type, bytes);
 export const materializeRoutes = (
   type: NotificationType,
   audience: Audience,

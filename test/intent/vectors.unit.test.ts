@@ -4,7 +4,7 @@ import path from 'node:path';
 import type { Vector, Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import { INTENT_FAILURE_CODES, fieldNamedIn, fingerprintOf } from '../../api/intent/entry.ts';
-import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES, decodePushPayload, parseIntent } from './galaxy.ts';
+import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES, readPushPayload, parseIntent } from './galaxy.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
@@ -48,6 +48,6 @@ test('I70 vectors have every code, every field that can be wrong, and every type
 test('I70 I16 there is a push payload for each type that has one, and it says what its fields say', () => {
   expect(pushes.map(({ type }) => type)).toEqual(PUSH_NOTIFICATION_TYPES);
   for (const { type, fields, base64 } of pushes) {
-    expect(decodePushPayload(type, Buffer.from(base64, 'base64'))).toEqual(fields);
+    expect(readPushPayload(type, Buffer.from(base64, 'base64'))).toEqual(fields);
   }
 });

@@ -2,11 +2,7 @@
  * The contract of the intent workflows and the programs that start, signal or find them: task queue, workflow ids,
  * inputs, outcomes. Pure, so that clients and the workflow sandbox can both import it.
  */
-
-import { byWhom, detailsOf, shortText } from '../details.ts';
 import type { PublicationFailure } from '../failures.ts';
-import type { NotificationKeys } from '../search-attributes.ts';
-import { notificationAttributes, routeAttributes } from '../search-attributes.ts';
 
 export const INTENT_TASK_QUEUE = 'intent';
 
@@ -225,27 +221,6 @@ export interface RouteResult {
 
 /** Status of a route once nothing will happen to it by itself. */
 export type SettledStatus = RouteResult['status'] | 'dead_letter';
-
-/**
- * What `signalWithStart` takes to have a route replayed: a run that waits tries now, one that failed is followed by
- * another. One that completed has published the route, and the start is refused.
- *
- * @param keys as for notificationAttributes.
- */
-export const routeReplay = (
-  { routeRef, ...keys }: NotificationKeys & { routeRef: string },
-  request: ReplayRequest,
-) => ({
-  workflowId: routeWorkflowId(keys.notificationId, routeRef),
-  taskQueue: INTENT_TASK_QUEUE,
-  args: [{ notificationId: keys.notificationId, routeRef } satisfies RouteKey],
-  signal: REPLAY_SIGNAL,
-  signalArgs: [request],
-  workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY' as const,
-  typedSearchAttributes: [...notificationAttributes(keys), ...routeAttributes(routeRef)],
-  staticSummary: `${keys.notificationType} ${routeRef} (replay)`,
-  staticDetails: detailsOf(`Replay${byWhom(request.requestedBy)}`, shortText(request.reason ?? '')),
-});
 
 // --- The reader of an intent stream: the workflow that keeps exactly one, and what it reports.
 

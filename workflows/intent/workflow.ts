@@ -9,6 +9,8 @@ import {
   ChildWorkflowCancellationType,
   ChildWorkflowFailure,
   ParentClosePolicy,
+  condition,
+  continueAsNew,
   executeChild,
   isCancellation,
   proxyActivities,
@@ -18,6 +20,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { IntentActivities } from '../../activities/intent/acceptance.ts';
+import type { BridgeActivities } from '../../activities/intent/reader.ts';
 import type { RouteActivities } from '../../activities/intent/routes.ts';
 import type { SteeringActivities } from '../../activities/intent/steering.ts';
 import { detailsOf } from '../details.ts';
@@ -33,7 +36,15 @@ import type {
 } from './contract.ts';
 import { ROUTES_PER_SLICE, routeWorkflowId } from './contract.ts';
 import { notificationRoute, wasReset } from './route.ts';
-import { ACCEPTANCE, BEFORE_NEW_ONES, FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, STEERING } from '../policies.ts';
+import { onRenewal } from '../long-lived.ts';
+import {
+  ACCEPTANCE,
+  BEFORE_NEW_ONES,
+  FIRST_TRY,
+  PUBLICATION_WHEN_POSSIBLE,
+  STEERING,
+  STREAM_READER,
+} from '../policies.ts';
 import { deadRoutes, inheritedAttributes, routeAttributes } from '../search-attributes.ts';
 
 /** Slices of a large notification that are under way concurrently. */
@@ -192,4 +203,31 @@ async function skipWhatIsOpen(notificationId: string): Promise<void> {
   setCurrentDetails('Cancelled; open routes are being skipped.');
   await CancellationScope.nonCancellable(() => steering.skipOpenRoutes(notificationId));
   setCurrentDetails('Cancelled; open routes are skipped.');
+}
+
+// --- The reader: one is kept on an intent stream. Temporal supplies what it needs from outside: that there is only one, that another
+// worker takes over when it dies, and that operators see its progress (heartbeat details of the pending activity) and can pause
+// it there.
+
+const reader = proxyActivities<BridgeActivities>(STREAM_READER);
+
+/** @param stream name of the Redis Stream, e.g. `notification:intents`. Runs until it is cancelled or terminated. */
+export async function streamBridge(stream: string): Promise<void> {
+  setCurrentDetails(`Reads \`${stream}\`; the pending activity shows how far.`);
+  const isRenewed = onRenewal();
+  const reading = new CancellationScope();
+  // It fails only when the workflow is cancelled, which ends the reader as well.
+  condition(isRenewed).then(
+    () => reading.cancel(),
+    () => undefined,
+  );
+  while (!isRenewed()) {
+    try {
+      await reading.run(() => reader.bridgeStream(stream));
+    } catch (error) {
+      // A reader whose process has died ends by its time-out, and the next run begins another one.
+      if (!isRenewed() || CancellationScope.current().consideredCancelled) throw error;
+    }
+  }
+  await continueAsNew<typeof streamBridge>(stream);
 }
