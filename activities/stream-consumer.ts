@@ -3,8 +3,8 @@
  * its consumer does not acknowledge is claimed by another one (or by the same one) and taken again, so `takeEntries` must be
  * safe to repeat.
  *
- * While Redis is away, the consumer opens a new connection until one works. What `takeEntries` needs besides is its own affair:
- * it may `pause` until that answers, and keeps its entries meanwhile.
+ * While Redis is away, the consumer opens a new connection until one works. While something else is away that `takeEntries`
+ * needs, the consumer keeps the entries and tries again.
  */
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -37,18 +37,13 @@ export interface StreamConsumerOptions {
   /**
    * Takes entries and acknowledges them. For as long as it works, no other consumer claims them. An entry that it leaves is
    * delivered again; what it throws ends the connection.
+   *
+   * @param stopping aborted when the consumer stops. Entries that are left then go to the others.
+   * @returns entries that wait for something that is away. They are this consumer's until then, and taken again in a moment.
    */
-  takeEntries(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void>;
+  takeEntries(entries: DeliveredEntry[], stopping: AbortSignal): Promise<DeliveredEntry[]>;
   /** Hears of entries that were deleted after their delivery: trimmed by their producer, perhaps. */
   onDeleted?(ids: string[]): Promise<void>;
-}
-
-/** The consumer, as `takeEntries` sees it. */
-export interface TakingConsumer {
-  /** Aborted when the consumer stops. Entries that are left then go to the others. */
-  stopping: AbortSignal;
-  /** Waits a moment for what is away; ends early, and never throws, when the consumer stops. */
-  pause(): Promise<void>;
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is acknowledged or left to the others. */
@@ -138,12 +133,16 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
       });
     }, minIdleMs / 3);
     try {
-      await options.takeEntries(taken, { stopping: stopping.signal, pause });
+      for (let left = taken; left.length > 0 && !isStopping();) {
+        left = await options.takeEntries(left, stopping.signal);
+        if (left.length > 0) await pause();
+      }
     } finally {
       clearInterval(renewal);
     }
   }
 
+  /** Ends early, and never throws, when the consumer stops. */
   async function pause(): Promise<void> {
     await sleep(pauseMs, undefined, { signal: stopping.signal }).catch(() => undefined);
   }

@@ -24,11 +24,11 @@ import { CONSUMER_GROUP, clockOfEntry, compareEntryIds } from '../../api/stream-
 import { storableFields, wellFormedText } from '../../api/text.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
-import { columnsOf, isPostgresRefusal, query, saveIsolated } from '../postgres.ts';
+import { columnsOf, isPostgresAway, query, saveIsolated } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import type { StreamConsumerOptions, TakingConsumer } from '../stream-consumer.ts';
+import type { StreamConsumerOptions } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
-import type { StreamEntry } from '../stream-read.ts';
+import type { DeliveredEntry, StreamEntry } from '../stream-read.ts';
 
 const BATCH_SIZE = 500;
 /** Entries that another consumer got so long ago are taken over, ms; also how often to look for them. */
@@ -80,8 +80,8 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     minIdleMs: MIN_IDLE_MS,
   });
 
-  /** Keeps valid inputs, and the rest as malformed. While PostgreSQL is away, it waits here. */
-  async function takeEntries(entries: readonly StreamEntry[], consumer: TakingConsumer): Promise<void> {
+  /** Keeps valid inputs, and the rest as malformed. @returns all of them while PostgreSQL is away. */
+  async function takeEntries(entries: DeliveredEntry[]): Promise<DeliveredEntry[]> {
     const valid: ValidEntry[] = [];
     const refused: RefusedEntry[] = [];
     const nowMs = Date.now();
@@ -91,21 +91,28 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
       if (parsed.ok) valid.push({ id: entry.id, entry, input: parsed.input });
       else refused.push({ entry, code: parsed.code, message: parsed.message });
     }
-    const unstorable = await saveIsolated(valid, async (some) =>
-      noteUndelivered(await whenReachable(some.length, consumer, () => storeInputs(db, some))),
-    );
-    for (const { item, reason: message } of unstorable)
-      refused.push({ entry: item.entry, code: 'unstorable', message });
-    await recordRefused(refused, consumer);
+    try {
+      const unstorable = await saveIsolated(valid, async (some) =>
+        noteUndelivered(await storeInputs(db, some)),
+      );
+      for (const { item, reason: message } of unstorable)
+        refused.push({ entry: item.entry, code: 'unstorable', message });
+      await recordRefused(refused);
+    } catch (error) {
+      if (!isPostgresAway(error)) throw error;
+      log.warn({ stream, entries: entries.length, reason: reasonOf(error) }, 'account inputs wait');
+      return entries;
+    }
     const ids = entries.map(({ id }) => id);
     await redis.eval(ACKNOWLEDGE, 1, stream, group, KEPT_MS, ...ids);
-    for (const { id, input } of valid)
-      if (!unstorable.some(({ item }) => item.id === id)) metrics.callbackInput({ kind: input.kind });
+    for (const { entry, input } of valid)
+      if (!refused.some((one) => one.entry === entry)) metrics.callbackInput({ kind: input.kind });
+    return [];
   }
 
-  async function recordRefused(refused: readonly RefusedEntry[], consumer: TakingConsumer): Promise<void> {
+  async function recordRefused(refused: readonly RefusedEntry[]): Promise<void> {
     if (refused.length === 0) return;
-    const recorded = await whenReachable(refused.length, consumer, () => recordMalformedInputs(db, refused));
+    const recorded = await recordMalformedInputs(db, refused);
     for (const { entry, code, message } of refused) {
       log.warn(
         { entry_id: entry.id, outcome: 'malformed', failure_code: code, reason: message },
@@ -120,23 +127,6 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     metrics.callbackInputUntracked(untracked);
     if (late > 0) log.warn({ stream, late }, 'account inputs of periods that were emitted before');
     if (untracked > 0) log.warn({ stream, untracked }, 'account inputs of users who take no part');
-  }
-
-  /** @throws what PostgreSQL refuses; anything when the consumer stops. */
-  async function whenReachable<T>(
-    count: number,
-    { stopping, pause }: TakingConsumer,
-    attempt: () => Promise<T>,
-  ): Promise<T> {
-    for (;;) {
-      try {
-        return await attempt();
-      } catch (error) {
-        if (stopping.aborted || isPostgresRefusal(error)) throw error;
-        log.warn({ stream, entries: count, reason: reasonOf(error) }, 'account inputs wait');
-        await pause();
-      }
-    }
   }
 }
 

@@ -12,7 +12,7 @@ import type { MobileIntakeResources } from './intake.ts';
 import { createMobileIntake } from './intake.ts';
 import { isPostgresAway } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import type { StreamConsumerOptions, TakingConsumer } from '../stream-consumer.ts';
+import type { StreamConsumerOptions } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
 import type { DeliveredEntry } from '../stream-read.ts';
 
@@ -47,27 +47,9 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
 
   /**
    * Makes entries durable and acknowledges them. What fails though everything answers is left to be delivered again;
-   * otherwise it waits here, and spends none of its deliveries.
+   * otherwise it waits, and spends none of its deliveries.
    */
-  async function takeEntries(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void> {
-    const { stopping } = consumer;
-    let { left, isPostgresInTheWay } = await takeOnce(entries, stopping);
-    while (left.length > 0 && !stopping.aborted) {
-      // One that answers may still take nothing, read-only for instance.
-      if (!isPostgresInTheWay && (await intake.isReachable())) return;
-      log.warn({ stream, entries: left.length }, 'PostgreSQL or Temporal is away; mobile jobs wait');
-      do {
-        await consumer.pause();
-      } while (!stopping.aborted && !(await intake.isReachable()));
-      ({ left, isPostgresInTheWay } = await takeOnce(left, stopping));
-    }
-  }
-
-  /** @returns the entries that could not be made durable, and whether PostgreSQL is why. */
-  async function takeOnce(
-    entries: DeliveredEntry[],
-    stopping: AbortSignal,
-  ): Promise<{ left: DeliveredEntry[]; isPostgresInTheWay: boolean }> {
+  async function takeEntries(entries: DeliveredEntry[], stopping: AbortSignal): Promise<DeliveredEntry[]> {
     const failures = new Map<DeliveredEntry, unknown>();
     await pLimit(PARALLEL_STARTS).map(entries, async (entry) => {
       try {
@@ -81,10 +63,13 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
     });
     const durable = entries.filter((entry) => !failures.has(entry));
     if (durable.length > 0) await redis.xack(stream, group, ...durable.map(({ id }) => id));
+    if (failures.size === 0 || stopping.aborted) return [];
     const reasons = [...failures.values()];
-    if (reasons.length > 0 && !stopping.aborted)
-      log.warn({ stream, entries: reasons.length, reason: reasonOf(reasons[0]) }, 'mobile jobs not taken');
-    return { left: [...failures.keys()], isPostgresInTheWay: reasons.some(isPostgresAway) };
+    // PostgreSQL may answer and still take nothing, read-only for instance.
+    const isAway = reasons.some(isPostgresAway) || !(await intake.isReachable());
+    const fields = { stream, entries: reasons.length, reason: reasonOf(reasons[0]) };
+    log.warn(fields, isAway ? 'PostgreSQL or Temporal is away; mobile jobs wait' : 'mobile jobs not taken');
+    return isAway ? [...failures.keys()] : [];
   }
 
   async function recoverDeleted(ids: string[]): Promise<void> {

@@ -33,6 +33,7 @@ function consume(more: Partial<StreamConsumerOptions> = {}) {
     takeEntries: async (entries) => {
       taken.push(...entries);
       await redis.xack(STREAM, GROUP, ...entries.map(({ id }) => id));
+      return [];
     },
     ...more,
   });
@@ -152,6 +153,7 @@ test('security-3 a read ends where its bytes do, and the rest stays for the next
       batches.push(entries.length);
       expect((await slot.redis.xpending(STREAM, GROUP))[0]).toBe(entries.length);
       await slot.redis.xack(STREAM, GROUP, ...entries.map(({ id }) => id));
+      return [];
     },
   });
   await eventually('all of them', async () => batches.reduce((sum, count) => sum + count, 0) === 20);
@@ -181,6 +183,7 @@ test('kinds-S3 entries that wait are renewed', async () => {
       takes += 1;
       await done;
       await slot.redis.xack(STREAM, GROUP, ...entries.map((entry) => entry.id));
+      return [];
     },
   });
   const pending = async () =>
