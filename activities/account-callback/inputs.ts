@@ -20,7 +20,7 @@ import {
   isPeriod,
   parseCallbackInput,
 } from '../../api/account-callback/input.ts';
-import { CONSUMER_GROUP, clockOfEntry, compareEntryIds } from '../../api/stream-ids.ts';
+import { CONSUMER_GROUP, clockOfEntry } from '../../api/stream-ids.ts';
 import { storableFields, wellFormedText } from '../../api/text.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
@@ -180,28 +180,11 @@ export interface Undelivered {
 export async function storeInputs(db: Pool, entries: readonly InputEntry[]): Promise<Undelivered> {
   const isOfPeriod = (entry: InputEntry): entry is InputEntry<PeriodInput> => isPeriod(entry.input);
   const isOfTracking = (entry: InputEntry): entry is InputEntry<TrackingInput> => !isPeriod(entry.input);
-  await storeTrackings(
-    db,
-    latestOf(entries.filter(isOfTracking), ({ input }) => input.user_id),
-  );
-  const periods = latestOf(entries.filter(isOfPeriod), ({ input }) =>
-    input.kind === 'hour' ? `${input.hour_start_ms} ${input.user_id}` : `${input.day} ${input.user_id}`,
-  );
+  await storeTrackings(db, entries.filter(isOfTracking));
+  const periods = entries.filter(isOfPeriod);
   const undelivered = await storePeriods(db, periods);
   await catchUp(db, periods);
   return undelivered;
-}
-
-function latestOf<Entry extends InputEntry>(
-  entries: readonly Entry[],
-  keyOf: (entry: Entry) => string,
-): Entry[] {
-  const latest = new Map<string, Entry>();
-  for (const entry of entries) {
-    const known = latest.get(keyOf(entry));
-    if (!known || compareEntryIds(known.id, entry.id) < 0) latest.set(keyOf(entry), entry);
-  }
-  return [...latest.values()];
 }
 
 async function storeTrackings(db: Pool, entries: readonly InputEntry<TrackingInput>[]): Promise<void> {
@@ -213,16 +196,11 @@ async function storeTrackings(db: Pool, entries: readonly InputEntry<TrackingInp
 async function storePeriods(db: Pool, entries: readonly InputEntry<PeriodInput>[]): Promise<Undelivered> {
   if (entries.length === 0) return { late: 0, untracked: 0 };
   const callbacks = entries.map(({ id, input }) => ({ ...callbackOf(input), id }));
-  const values = [
+  const [undelivered] = await query<Undelivered>(db, STORE_PERIODS, [
     ...columnsOf(callbacks, 'kind', 'userId', 'periodStartMs', 'id'),
     ...columnsOf(callbacks, 'peakValue', 'peakAtMs', 'bottomValue', 'bottomAtMs', 'closingValue'),
-  ];
-  const [stored] = await query<{ wanted: number; stored: number }>(db, STORE_PERIODS, values);
-  const untracked = entries.length - stored!.wanted;
-  if (stored!.stored === stored!.wanted) return { late: 0, untracked };
-  // By another statement, which sees what was emitted while the first one waited for a row.
-  const [noted] = await query<{ late: number }>(db, NOTE_LATE, values);
-  return { late: noted!.late, untracked };
+  ]);
+  return undelivered!;
 }
 
 async function catchUp(db: Pool, entries: readonly InputEntry<PeriodInput>[]): Promise<void> {
@@ -234,20 +212,21 @@ const ORDER_OF = (entryId: string) => `notification.entry_order(${entryId})`;
 
 /**
  * $1 users, $2 entry ids, $3 epoch ms from which on they are tracked or null, $4 epoch ms until which or null. Rows are
- * locked in one order here and below: two processes cannot lock each other out.
+ * locked in one order here and below: two processes cannot lock each other out. The latest of several entries counts.
  */
 const STORE_TRACKINGS = {
   name: 'store_callback_trackings',
   text: `
     INSERT INTO notification.callback_trackings AS known
       (user_id, shard, entry_id, until_ms, is_waited_for, caught_up_date, daily_date, changed_at)
-    SELECT user_id, notification.callback_shard(user_id), entry_id, until_ms, until_ms IS NULL, day_before, day_before,
+    SELECT DISTINCT ON (user_id)
+           user_id, notification.callback_shard(user_id), entry_id, until_ms, until_ms IS NULL, day_before, day_before,
            clock_timestamp()
       FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS given (user_id, entry_id, from_ms, until_ms)
      CROSS JOIN LATERAL (
        SELECT date '1970-01-01' + (coalesce(from_ms, until_ms) / ${DAY_MS})::int - 1 AS day_before
      ) AS bounds
-     ORDER BY user_id
+     ORDER BY user_id, ${ORDER_OF('entry_id')} DESC
     ON CONFLICT (user_id) DO UPDATE
        SET entry_id = excluded.entry_id, until_ms = excluded.until_ms, is_waited_for = excluded.is_waited_for,
            caught_up_date = greatest(known.caught_up_date, CASE WHEN excluded.until_ms IS NULL THEN excluded.caught_up_date END),
@@ -255,65 +234,53 @@ const STORE_TRACKINGS = {
      WHERE ${ORDER_OF('excluded.entry_id')} > ${ORDER_OF('known.entry_id')}`,
 };
 
-/** $1 kinds, $2 users, $3 starts of periods, $4 entry ids, $5 to $9 values. */
-const GIVEN = `
-      SELECT *
-        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::bigint[],
-                    $9::text[])
-               AS given (kind, user_id, period_start_ms, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
-                         closing_value)
-       WHERE NOT EXISTS (SELECT FROM notification.callback_trackings AS tracking
-                          WHERE tracking.user_id = given.user_id AND given.period_start_ms >= until_ms)`;
+/** SQL of a snapshot that an entry meets: the value of the entry, until it is emitted. */
+const unlessEmitted = (...columns: string[]): string =>
+  columns
+    .map(
+      (name) => `${name} = CASE WHEN known.emitted_at IS NULL THEN excluded.${name} ELSE known.${name} END`,
+    )
+    .join(`, `);
 
+const VALUES = ['peak_value', 'peak_at_ms', 'bottom_value', 'bottom_at_ms', 'closing_value'];
+const valuesIn = (row: string): string => VALUES.map((name) => `${row}.${name}`).join(', ');
+
+/**
+ * $1 kinds, $2 users, $3 starts of periods, $4 entry ids, $5 to $9 values. An entry with other values than a snapshot that was
+ * emitted is late; a repeat is not.
+ */
 const STORE_PERIODS = {
   name: 'store_callback_snapshots',
   text: `
-    WITH wanted AS MATERIALIZED (${GIVEN}
+    WITH given AS MATERIALIZED (
+      SELECT DISTINCT ON (kind, user_id, period_start_ms) *
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::bigint[],
+                    $9::text[])
+               AS given (kind, user_id, period_start_ms, entry_id, ${VALUES.join(', ')})
+       ORDER BY kind, user_id, period_start_ms, ${ORDER_OF('entry_id')} DESC
+    ), wanted AS MATERIALIZED (
+      SELECT * FROM given
+       WHERE NOT EXISTS (SELECT FROM notification.callback_trackings AS tracking
+                          WHERE tracking.user_id = given.user_id AND given.period_start_ms >= until_ms)
     ), stored AS (
       INSERT INTO notification.callback_snapshots AS known
-        (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
-         closing_value, created_at)
-      SELECT kind, user_id, period_start_ms, notification.callback_shard(user_id), entry_id, peak_value, peak_at_ms,
-             bottom_value, bottom_at_ms, closing_value, clock_timestamp()
+        (kind, user_id, period_start_ms, shard, entry_id, ${VALUES.join(', ')}, created_at)
+      SELECT kind, user_id, period_start_ms, notification.callback_shard(user_id), entry_id, ${VALUES.join(', ')},
+             clock_timestamp()
         FROM wanted
        ORDER BY kind, user_id, period_start_ms
       ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE
-         SET entry_id = excluded.entry_id, peak_value = excluded.peak_value, peak_at_ms = excluded.peak_at_ms,
-             bottom_value = excluded.bottom_value, bottom_at_ms = excluded.bottom_at_ms,
-             closing_value = excluded.closing_value, created_at = excluded.created_at
-       WHERE known.emitted_at IS NULL AND ${ORDER_OF('excluded.entry_id')} > ${ORDER_OF('known.entry_id')}
-      RETURNING 1
+         SET ${unlessEmitted('entry_id', ...VALUES, 'created_at')},
+             late_entries = known.late_entries + (known.emitted_at IS NOT NULL)::int,
+             late_entry_id = CASE WHEN known.emitted_at IS NOT NULL THEN excluded.entry_id END,
+             late_values = CASE WHEN known.emitted_at IS NOT NULL THEN
+               jsonb_build_object(${VALUES.map((name) => `'${name}', excluded.${name}`).join(', ')}) END
+       WHERE ${ORDER_OF('excluded.entry_id')} > ${ORDER_OF('coalesce(known.late_entry_id, known.entry_id)')}
+         AND (known.emitted_at IS NULL OR (${valuesIn('excluded')}) <> (${valuesIn('known')}))
+      RETURNING emitted_at
     )
-    SELECT (SELECT count(*)::int FROM wanted) AS wanted, (SELECT count(*)::int FROM stored) AS stored`,
-};
-
-/** A later entry that is not in force by now came after the snapshot was emitted. A repeat does not count. Parameters as above. */
-const NOTE_LATE = {
-  name: 'note_late_callback_inputs',
-  text: `
-    WITH wanted AS MATERIALIZED (${GIVEN}
-    ), late AS MATERIALIZED (
-      SELECT wanted.*
-        FROM wanted JOIN notification.callback_snapshots AS snapshot USING (kind, user_id, period_start_ms)
-       WHERE ${ORDER_OF('wanted.entry_id')} > ${ORDER_OF('coalesce(late_entry_id, snapshot.entry_id)')}
-         AND (wanted.peak_value, wanted.peak_at_ms, wanted.bottom_value, wanted.bottom_at_ms, wanted.closing_value)
-             <> (snapshot.peak_value, snapshot.peak_at_ms, snapshot.bottom_value, snapshot.bottom_at_ms,
-                 snapshot.closing_value)
-       ORDER BY kind, user_id, period_start_ms
-         FOR NO KEY UPDATE OF snapshot
-    ), noted AS (
-      UPDATE notification.callback_snapshots AS snapshot
-         SET late_entries = late_entries + 1, late_entry_id = late.entry_id,
-             late_values = jsonb_build_object(
-               'peak_value', late.peak_value, 'peak_at_ms', late.peak_at_ms, 'bottom_value', late.bottom_value,
-               'bottom_at_ms', late.bottom_at_ms, 'closing_value', late.closing_value)
-        FROM late
-       WHERE snapshot.kind = late.kind AND snapshot.user_id = late.user_id
-         AND snapshot.period_start_ms = late.period_start_ms
-         AND ${ORDER_OF('late.entry_id')} > ${ORDER_OF('coalesce(late_entry_id, snapshot.entry_id)')}
-      RETURNING 1
-    )
-    SELECT count(*)::int AS late FROM noted`,
+    SELECT (SELECT count(emitted_at)::int FROM stored) AS late,
+           (SELECT count(*)::int FROM given) - (SELECT count(*)::int FROM wanted) AS untracked`,
 };
 
 /**

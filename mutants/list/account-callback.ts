@@ -33,8 +33,8 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-replaced-after-emission',
     file: 'activities/account-callback/inputs.ts',
-    find: 'WHERE known.emitted_at IS NULL AND ',
-    replace: 'WHERE ',
+    find: 'CASE WHEN known.emitted_at IS NULL THEN excluded.${name} ELSE known.${name} END',
+    replace: 'excluded.${name}',
     wrong: 'wrong payload',
     what: 'a callback changes between two attempts',
     suite: service('account-callback/e2e', 'C7 C9'),
