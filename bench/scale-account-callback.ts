@@ -4,18 +4,18 @@
  */
 import pg from 'pg';
 import {
-  beginDailyPage,
+  beginPage,
   callbackTables,
   loadDueRetries,
-  nextRetryOf,
   recordDelivered,
   recordFailed,
+  waitsOf,
 } from '../activities/account-callback/callback-rows.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { deleteAllExpired } from '../dev/retention.ts';
 import { migrate } from '../migrations/migrate.ts';
-import type { DailyCursor } from '../workflows/account-callback/contract.ts';
+import type { EmissionCursor } from '../workflows/account-callback/contract.ts';
 import { MAX_EMISSIONS, MAX_RETRIES } from '../workflows/account-callback/contract.ts';
 import { MIDNIGHT, SHARDS, beginShards } from './account-callback.ts';
 import type { Bench, Part } from './environment.ts';
@@ -126,9 +126,9 @@ async function startOnce(bench: Bench, part: Part): Promise<number> {
 /** A day of all users, while the portfolio service is away, and once more when it is back. */
 async function days(db: pg.Pool): Promise<void> {
   for (let shard = 0; shard < SHARDS; shard += 1) {
-    let after: DailyCursor | undefined;
+    let after: EmissionCursor | undefined;
     for (;;) {
-      const { due, upTo } = await beginDailyPage(db, shard, after, MAX_EMISSIONS);
+      const { due, upTo } = await beginPage(db, shard, 'daily', after, MAX_EMISSIONS);
       if (!upTo) break;
       const failed = due.map((callback) => ({
         ...callback,
@@ -136,11 +136,11 @@ async function days(db: pg.Pool): Promise<void> {
         outline: 'status 503',
         waitMs: RETRY_MS,
       }));
-      await recordFailed(db, shard, failed, MIDNIGHT);
+      await recordFailed(db, failed, MIDNIGHT);
       after = upTo;
     }
     if (!after) throw new Error('no day is due');
-    while ((await nextRetryOf(db, shard)) !== undefined) {
+    while ((await waitsOf(db, shard, MIDNIGHT)).nextRetryMs !== undefined) {
       await recordDelivered(db, await loadDueRetries(db, shard, MIDNIGHT + RETRY_MS, MAX_RETRIES));
     }
   }

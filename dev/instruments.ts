@@ -1,6 +1,6 @@
 /** All metrics that the service registers, found with a meter that only records the names. */
 import type { Meter } from '@opentelemetry/api';
-import { callbackGauges, createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
+import { callbackGauges, createAccountCallbackMetrics } from '../activities/account-callback/activities.ts';
 import { createIntentMetrics, intentGauges } from '../activities/intent/metrics.ts';
 import { observeReads } from '../activities/metrics.ts';
 import { createMobilePushMetrics, mobileGauges } from '../activities/mobile-push/metrics.ts';

@@ -1,9 +1,12 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of extremes. */
 import { giveAgain, watchGroup } from '../activities/stream-memory.ts';
-import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
+import {
+  callbackGauges,
+  createAccountCallbackActivities,
+  createAccountCallbackMetrics,
+} from '../activities/account-callback/activities.ts';
 import { callbackTables } from '../activities/account-callback/callback-rows.ts';
 import { consumeCallbackInputs, fixShards } from '../activities/account-callback/inputs.ts';
-import { callbackGauges, createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { DEFAULT_INPUT_STREAM } from '../api/account-callback/input.ts';

@@ -1,7 +1,8 @@
 /**
  * Callbacks about account values, one step of the pipeline each. inputs.ts keeps what is to be delivered, callback-rows.ts
- * the outcomes. The portfolio service takes them (api/account-callback/callback-openapi.yaml).
+ * the outcomes. The portfolio service takes them (api/account-callback/callback-openapi.yaml). And their counters and gauges.
  */
+import type { Meter } from '@opentelemetry/api';
 import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import {
@@ -10,33 +11,31 @@ import {
   callbackPath,
   callbackWebhookId,
 } from '../../api/account-callback/callback.ts';
+import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type {
   CallbackKind,
-  DailyCursor,
-  HourlyCursor,
+  EmissionCursor,
   PageResult,
   RetryResult,
 } from '../../workflows/account-callback/contract.ts';
-import { DAY_MS, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
+import { BEHIND_MS, IS_OVERDUE, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
 import type { DueCallback, FailedCallback } from './callback-rows.ts';
 import {
-  beginDailyPage,
-  beginHourlyPage,
+  beginPage,
   endGone,
   loadDueRetries,
-  OLDEST_CAUGHT_UP,
-  nextRetryOf,
   recordDelivered,
   recordFailed,
+  waitsOf,
 } from './callback-rows.ts';
-import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../attempt.ts';
 import type { HttpCaller, DeliveryFailure } from '../http/caller.ts';
 import { deliver, isGone, retryWaitMs, withoutOwnWords } from '../http/caller.ts';
-import { query } from '../postgres.ts';
+import type { GaugeRead } from '../metrics.ts';
+import { COUNTED_AT_MOST, countersOf, gaugesOfRows } from '../metrics.ts';
 
 /** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
 const MAX_PARALLEL = 500;
@@ -64,12 +63,6 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
   const atMost = pLimit(MAX_PARALLEL);
 
   return {
-    /** Whether a tracking of the shard has not caught up to the end of the previous day. @param nowMs epoch ms. */
-    async hasTrackingBehind(shard: number, nowMs: number): Promise<boolean> {
-      const [row] = await query<{ is_behind: boolean }>(db, HAS_TRACKING_BEHIND, [shard, nowMs]);
-      return row!.is_behind;
-    },
-
     /**
      * Delivers the next callbacks of a kind that are pending, concurrently. What becomes of one makes no difference to the
      * others.
@@ -80,26 +73,23 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     async emitCallbacks(
       shard: number,
       kind: CallbackKind,
-      after: HourlyCursor | DailyCursor | undefined,
+      after: EmissionCursor | undefined,
       limit: number,
       nowMs: number,
     ): Promise<PageResult> {
-      const { due, upTo } =
-        kind === 'daily'
-          ? await beginDailyPage(db, shard, after as DailyCursor | undefined, limit)
-          : await beginHourlyPage(db, shard, after as HourlyCursor | undefined, limit);
-      const { delivered, failed } = await deliverAll(shard, due, nowMs, metrics.callbackEmission);
+      const { due, upTo } = await beginPage(db, shard, kind, after, limit);
+      const { delivered, failed } = await deliverAll(due, nowMs, metrics.callbackEmission);
       if (due.length > 0) log.info({ shard, kind, delivered, failed }, 'account callbacks emitted');
-      return { begun: due.length, upTo, nextRetryMs: await nextRetryOf(db, shard) };
+      return { begun: due.length, upTo };
     },
 
-    /** Delivers failed callbacks that are due once more. @param nowMs epoch ms. */
+    /** Delivers failed callbacks that are due once more, and says what the shard waits for after that. @param nowMs epoch ms. */
     async retryCallbacks(shard: number, nowMs: number): Promise<RetryResult> {
       const due = await loadDueRetries(db, shard, nowMs, MAX_RETRIES);
-      const { delivered, failed, dropped } = await deliverAll(shard, due, nowMs, metrics.callbackRetry);
+      const { delivered, failed, dropped } = await deliverAll(due, nowMs, metrics.callbackRetry);
       const isDaySettled = delivered + dropped > 0 && due.some(({ kind }) => kind === 'daily');
       if (due.length > 0) log.info({ shard, delivered, failed, dropped }, 'account callbacks retried');
-      return { isDaySettled, nextRetryMs: await nextRetryOf(db, shard) };
+      return { isDaySettled, ...(await waitsOf(db, shard, nowMs)) };
     },
   };
 
@@ -121,7 +111,6 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
    * @throws ApplicationFailure when an outcome could not be written, and the reason of a stop: both are made good.
    */
   async function deliverAll(
-    shard: number,
     due: readonly DueCallback[],
     nowMs: number,
     count: CountAttempt,
@@ -151,7 +140,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       // The wait before the next attempt counts from this one, which may have come long after its alarm.
       const sinceAlarmMs = Math.round(afterAlarmMs + performance.now() - beganMs);
       await recordDelivered(db, delivered);
-      await recordFailed(db, shard, failed, nowMs + sinceAlarmMs);
+      await recordFailed(db, failed, nowMs + sinceAlarmMs);
       await endGone(db, gone);
     });
     const dropped = failed.filter(({ waitMs }) => waitMs === undefined);
@@ -189,9 +178,75 @@ const fieldsOf = ({ kind, userId, periodStartMs, attempts, outline }: FailedCall
   reason: outline,
 });
 
-/** $1 shard, $2 epoch ms. */
-const HAS_TRACKING_BEHIND = {
-  name: 'has_callback_tracking_behind',
+// --- Counters and gauges --------------------------------------------------------------------------------------------
+
+interface AttemptAttributes {
+  kind: CallbackKind;
+  result: 'acknowledged' | DeliveryFailure['kind'];
+}
+
+/** Recording functions, one per counter. */
+export type AccountCallbackMetrics = ReturnType<typeof createAccountCallbackMetrics>;
+
+export function createAccountCallbackMetrics(meter: Meter) {
+  const { counter, adder } = countersOf(meter);
+  return {
+    callbackEmission: counter<AttemptAttributes>(
+      'notification.callbacks.emissions',
+      'First attempts to deliver a callback about an account value',
+    ),
+    callbackRetry: counter<AttemptAttributes>(
+      'notification.callbacks.retries',
+      'Further attempts to deliver a callback, replays included',
+    ),
+    callbackDropped: counter<{ kind: CallbackKind }>(
+      'notification.callbacks.dropped',
+      'Callbacks that were given up after their last retry',
+    ),
+    callbackInput: counter<{ kind: CallbackInput['kind'] }>(
+      'notification.callbacks.inputs',
+      'Entries taken from the stream of extremes',
+    ),
+    callbackInputLate: adder(
+      'notification.callbacks.late_inputs',
+      'Entries about periods that were emitted before; they are noted with the callback and not delivered',
+    ),
+    callbackInputUntracked: adder(
+      'notification.callbacks.untracked_inputs',
+      'Entries about periods in which their users take no part; they are not delivered',
+    ),
+    callbackInputMalformed: counter<{ failure_code: MalformedInputCode }>(
+      'notification.callbacks.malformed_inputs',
+      'Stream entries that break the contract of the stream of extremes',
+    ),
+  };
+}
+
+export const callbackGauges = (db: Pool): GaugeRead[] => [
+  gaugesOfRows(
+    db,
+    {
+      'notification.callbacks.behind_ms': {
+        unit: 'ms',
+        description: 'How long the oldest hourly callback of a shard has waited for its first attempt',
+      },
+      'notification.callbacks.overdue_trackings': {
+        description:
+          'Users of a shard whose last day has not come in time; its daily callbacks wait for them',
+      },
+    },
+    READ_SHARDS,
+  ),
+];
+
+const READ_SHARDS = {
+  name: 'read_callback_shards',
   text: `
-    SELECT coalesce(${OLDEST_CAUGHT_UP} < date '1970-01-01' + ($2::bigint / ${DAY_MS})::int - 1, false) AS is_behind`,
+    SELECT shard.number AS shard, ${BEHIND_MS} AS "notification.callbacks.behind_ms",
+           (SELECT count(*)::int
+              FROM (SELECT FROM notification.callback_trackings AS tracking
+                     WHERE tracking.shard = shard.number AND ${IS_OVERDUE}
+                     LIMIT ${COUNTED_AT_MOST}) AS late) AS "notification.callbacks.overdue_trackings"
+      FROM notification.callback_settings
+     CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)`,
 };

@@ -4,7 +4,7 @@
  */
 import type { Pool } from 'pg';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
-import type { DailyCursor, HourlyCursor } from '../../workflows/account-callback/contract.ts';
+import type { CallbackKind, EmissionCursor, ShardWaits } from '../../workflows/account-callback/contract.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
 import type { Statement } from '../postgres.ts';
 import { columnsOf, query } from '../postgres.ts';
@@ -26,44 +26,32 @@ export interface FailedCallback extends DueCallback {
 }
 
 /**
- * Begins the next daily callbacks, by user. From then on no entry replaces them.
+ * Begins the next callbacks of a kind, all of one period: days by user, hours by their index. From then on no entry replaces them.
  *
- * @param after the last one of the page before; absent: those of the oldest day that is pending, if all trackings of the
- *   shard have caught up to its end.
+ * @param after the last one of the page before; absent: those of the oldest period that is pending, of a day if all trackings
+ *   of the shard have caught up to its end.
+ * @returns them, and the last of them.
  */
-export async function beginDailyPage(
+export async function beginPage(
   db: Pool,
   shard: number,
-  after: DailyCursor | undefined,
+  kind: CallbackKind,
+  after: EmissionCursor | undefined,
   limit: number,
-): Promise<BegunPage<DailyCursor>> {
-  const [oldest] = after ? [] : await query<{ periodStartMs: number }>(db, FIND_DUE_DAY, [shard]);
-  const dayStartMs = (after ?? oldest)?.periodStartMs;
-  if (dayStartMs === undefined) return { due: [] };
-  const values = [shard, dayStartMs, after?.userId ?? '', limit];
-  const due = await query<DueCallback>(db, BEGIN_DAILY_PAGE, values);
-  const last = due.at(-1);
-  return { due, ...(last && { upTo: { periodStartMs: dayStartMs, userId: last.userId } }) };
+): Promise<{ due: DueCallback[]; upTo?: EmissionCursor }> {
+  const isDaily = kind === 'daily';
+  const [oldest] = isDaily && !after ? await query<EmissionCursor>(db, FIND_DUE_DAY, [shard]) : [NO_HOUR];
+  const from = after ?? oldest;
+  if (!from) return { due: [] };
+  const statement = isDaily ? BEGIN_DAILY_PAGE : BEGIN_HOURLY_PAGE;
+  const values = [shard, from.periodStartMs, from.last, limit];
+  const due = await query<DueCallback & EmissionCursor>(db, statement, values);
+  const end = due.at(-1);
+  return { due, ...(end && { upTo: { periodStartMs: end.periodStartMs, last: end.last } }) };
 }
 
-/** Begins the next hourly callbacks by index, all of one hour, the oldest. From then on no entry replaces them. */
-export async function beginHourlyPage(
-  db: Pool,
-  shard: number,
-  { periodStartMs, position }: HourlyCursor = { periodStartMs: 0, position: 0 },
-  limit: number,
-): Promise<BegunPage<HourlyCursor>> {
-  const values = [shard, periodStartMs, position, limit];
-  const due = await query<DueCallback & HourlyCursor>(db, BEGIN_HOURLY_PAGE, values);
-  const last = due.at(-1);
-  return { due, ...(last && { upTo: { periodStartMs: last.periodStartMs, position: last.position } }) };
-}
-
-export interface BegunPage<Cursor> {
-  due: DueCallback[];
-  /** The last of them. */
-  upTo?: Cursor;
-}
+/** Before all hours. */
+const NO_HOUR: EmissionCursor = { periodStartMs: 0, last: '0' };
 
 /** The failed callbacks that are due, those first that are due the longest. @param nowMs epoch ms. */
 export const loadDueRetries = (
@@ -73,10 +61,10 @@ export const loadDueRetries = (
   limit: number,
 ): Promise<DueCallback[]> => query(db, LOAD_DUE_RETRIES, [shard, nowMs, limit]);
 
-/** When the next failed callback of the shard is due, epoch ms. */
-export async function nextRetryOf(db: Pool, shard: number): Promise<number | undefined> {
-  const [row] = await query<{ next_ms: number | null }>(db, NEXT_RETRY, [shard]);
-  return row?.next_ms ?? undefined;
+/** What the shard waits for at the end of an alarm. @param nowMs epoch ms. */
+export async function waitsOf(db: Pool, shard: number, nowMs: number): Promise<ShardWaits> {
+  const [row] = await query<{ next_ms: number | null; is_behind: boolean }>(db, FIND_WAITS, [shard, nowMs]);
+  return { isBehind: row!.is_behind, nextRetryMs: row!.next_ms ?? undefined };
 }
 
 /** Settles callbacks that were delivered. `daily_date` of their users advances to the latest day, and never goes back. */
@@ -87,13 +75,12 @@ export async function recordDelivered(db: Pool, delivered: readonly DueCallback[
 /** Notes attempts that failed, and when the next ones are due; those given up are dead letters. @param nowMs epoch ms. */
 export async function recordFailed(
   db: Pool,
-  shard: number,
   failed: readonly FailedCallback[],
   nowMs: number,
 ): Promise<void> {
   if (failed.length === 0) return;
   const columns = columnsOf(failed, ...KEY, 'attempts', 'reason', 'waitMs');
-  await query(db, RECORD_FAILED, [...columns, nowMs, shard]);
+  await query(db, RECORD_FAILED, [...columns, nowMs]);
 }
 
 /**
@@ -122,7 +109,7 @@ const HAS_NO_DAILY_RETRY = `
                  AND next_attempt_at IS NOT NULL)`;
 
 /** $1 shard: the day to whose end all its trackings have caught up; null when none is waited for. */
-export const OLDEST_CAUGHT_UP = `
+const OLDEST_CAUGHT_UP = `
   (SELECT caught_up_date FROM notification.callback_trackings
     WHERE shard = $1 AND is_waited_for ORDER BY caught_up_date LIMIT 1)`;
 
@@ -130,7 +117,7 @@ export const OLDEST_CAUGHT_UP = `
 const FIND_DUE_DAY = {
   name: 'find_due_callback_day',
   text: `
-    SELECT period_start_ms::float8 AS "periodStartMs"
+    SELECT period_start_ms::float8 AS "periodStartMs", '' AS last
       FROM notification.callback_snapshots AS snapshot
      WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND ${HAS_NO_DAILY_RETRY}
        AND (${OLDEST_CAUGHT_UP} < date '1970-01-01' + (period_start_ms / ${DAY_MS})::int) IS NOT TRUE
@@ -141,7 +128,7 @@ const FIND_DUE_DAY = {
 /**
  * Rows are locked in the order of kinds, users and periods, as elsewhere: two processes cannot lock each other out.
  *
- * @param page SQL that finds the page and locks it. @param order of the page.
+ * @param page SQL that finds the page and locks it. @param order of the page, and its cursor.
  */
 const beginOf = (name: string, page: string, order: string): Statement => ({
   name,
@@ -155,7 +142,7 @@ const beginOf = (name: string, page: string, order: string): Statement => ({
        WHERE ${isSame('snapshot', 'page')}
       RETURNING snapshot.*
     )
-    SELECT ${COLUMNS}, position::float8 AS position, 0 AS attempts FROM begun ORDER BY ${order}`,
+    SELECT ${COLUMNS}, ${order}::text AS last, 0 AS attempts FROM begun ORDER BY begun.${order}`,
 });
 
 /** $1 shard, $2 start of the day, $3 the last user of the page before, $4 callbacks at most. */
@@ -205,10 +192,12 @@ const LOAD_DUE_RETRIES = {
      ORDER BY next_attempt_at`,
 };
 
-const NEXT_RETRY = {
-  name: 'next_callback_retry',
+/** $1 shard, $2 now, epoch ms. */
+const FIND_WAITS = {
+  name: 'find_callback_waits',
   text: `
-    SELECT ceil(extract(epoch FROM min(next_attempt_at)) * 1000)::float8 AS next_ms
+    SELECT coalesce(${OLDEST_CAUGHT_UP} < date '1970-01-01' + ($2::bigint / ${DAY_MS})::int - 1, false) AS is_behind,
+           ceil(extract(epoch FROM min(next_attempt_at)) * 1000)::float8 AS next_ms
       FROM notification.failed_callbacks
      WHERE shard = $1`,
 };
@@ -240,7 +229,7 @@ const RECORD_DELIVERED = {
 };
 
 /**
- * $1 to $3 as above, $4 failed attempts before this one, $5 reasons, $6 ms to the next one or null, $7 now, $8 shard. A
+ * $1 to $3 as above, $4 failed attempts before this one, $5 reasons, $6 ms to the next one or null, $7 now. A
  * callback that another process has delivered or counted in the meantime stays as it is. A day that is given up is behind its
  * user as well: the next one must not wait for it.
  */
@@ -248,7 +237,7 @@ const RECORD_FAILED = {
   name: 'record_failed_callbacks',
   text: `
     WITH given AS MATERIALIZED (
-      SELECT given.*
+      SELECT given.*, shard
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[])
                AS given (kind, user_id, period_start_ms, attempts, reason, wait_ms)
         JOIN notification.callback_snapshots AS snapshot USING (kind, user_id, period_start_ms)
@@ -258,7 +247,7 @@ const RECORD_FAILED = {
     ), noted AS (
       INSERT INTO notification.failed_callbacks AS known
         (kind, user_id, period_start_ms, shard, attempts, next_attempt_at, last_error, failed_at)
-      SELECT kind, user_id, period_start_ms, $8, attempts + 1, to_timestamp(($7::bigint + wait_ms) / 1000.0),
+      SELECT kind, user_id, period_start_ms, shard, attempts + 1, to_timestamp(($7::bigint + wait_ms) / 1000.0),
              left(reason, 500), to_timestamp($7::bigint / 1000.0)
         FROM given
       ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE

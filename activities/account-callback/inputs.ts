@@ -23,7 +23,7 @@ import {
 import { CONSUMER_GROUP, clockOfEntry } from '../../api/stream-ids.ts';
 import { storableFields, wellFormedText } from '../../api/text.ts';
 import { DAY_MS } from '../../workflows/account-callback/contract.ts';
-import type { AccountCallbackMetrics } from './metrics.ts';
+import type { AccountCallbackMetrics } from './activities.ts';
 import { columnsOf, isPostgresAway, query, saveIsolated } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { StreamConsumerOptions } from '../stream-consumer.ts';

@@ -1,6 +1,6 @@
 /** Account callbacks: entries, what an alarm does, and the outcomes of callbacks. */
 import type { Mutant } from '../mutant.ts';
-import { service, unit } from '../mutant.ts';
+import { service, unit, workflow } from '../mutant.ts';
 
 export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
@@ -37,7 +37,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'excluded.${name}',
     wrong: 'wrong payload',
     what: 'a callback changes between two attempts',
-    suite: service('account-callback/e2e', 'C7 C9'),
+    suite: service('account-callback/pipeline', 'C7 C9'),
   },
   {
     id: 'callback-day-too-early',
@@ -64,7 +64,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'untilHourEnds)',
     wrong: 'wrong time',
     what: 'a retry waits for the next alarm, up to five minutes',
-    suite: unit('account-callback/rules', 'C1'),
+    suite: workflow('account-callback/pipeline', 'C1'),
   },
   {
     id: 'callback-urgent',
@@ -73,7 +73,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'stuck',
     what: 'of many callbacks five hundred are delivered every five minutes',
-    suite: unit('account-callback/rules', 'C1'),
+    suite: workflow('account-callback/pipeline', 'C1'),
   },
   {
     id: 'callback-hour-end',
@@ -82,7 +82,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'return Math.min(ALARM_INTERVALS_MS[interval], untilRetry);',
     wrong: 'wrong time',
     what: 'hours are delivered up to five minutes after their end',
-    suite: unit('account-callback/rules', 'C1'),
+    suite: workflow('account-callback/pipeline', 'C1'),
   },
   {
     id: 'callback-user-path',
@@ -109,7 +109,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'if (status >= 200 && status < 400) return',
     wrong: 'lost',
     what: 'a redirect counts as an acknowledgement',
-    suite: service('account-callback/retries', 'C5 redirects'),
+    suite: service('account-callback/activities', 'C5 redirects'),
   },
   {
     id: 'callback-ladder',
@@ -118,7 +118,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'retryWaitMs(failure, 1, retryLadderMs)',
     wrong: 'wrong time',
     what: 'all retries come a minute after each other',
-    suite: service('account-callback/retries', 'C5 the second retry'),
+    suite: service('account-callback/activities', 'C5 C6'),
   },
   {
     id: 'callback-delivered-not-cleared',
@@ -127,7 +127,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: "SET status = 'retrying', settled_at = NULL",
     wrong: 'doubled',
     what: 'what was delivered is not settled',
-    suite: service('account-callback/retries', 'C5 each attempt'),
+    suite: service('account-callback/activities', 'C5 C6'),
   },
   {
     id: 'callback-day-back',
@@ -136,6 +136,6 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'WHERE tracking.user_id = told.user_id`;',
     wrong: 'doubled',
     what: 'the replay of an old day moves its user back, and days are told again',
-    suite: service('account-callback/retries', 'C6'),
+    suite: service('account-callback/activities', 'C6 who has'),
   },
 ];

@@ -4,11 +4,6 @@ import type { Undelivered } from '../../activities/account-callback/inputs.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import type { Operator } from '../../client/operator.ts';
-import type {
-  PortfolioStandIn,
-  RecordedCallback,
-} from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import type { CallerProof } from '../../client/webhook-proof.ts';
 import type { Service } from '../../workers/service.ts';
@@ -32,29 +27,6 @@ export const MIDNIGHT = Date.UTC(2026, 2, 29);
 /** For entries that come through the stream. With a shard's clock set a minute later, no hour and no day ends during a test. */
 export const NOON_YESTERDAY = Math.floor(Date.now() / DAY) * DAY - 12 * HOUR;
 
-export interface CallbackBench {
-  slot: Slot;
-  portfolio: PortfolioStandIn;
-  /** One shard unless `env` says otherwise. */
-  startService(env?: Record<string, string>): Promise<Service>;
-  /** Makes shards that take this for the present, from the start of the next service on; ends those that run. */
-  setClock(nowMs: number, shards?: number): Promise<void>;
-  /** As `storeInputs`, each with an entry id that is later than all before. */
-  store(inputs: readonly CallbackInput[]): Promise<Undelivered>;
-  handle(shard?: number): ReturnType<Slot['client']['workflow']['getHandle']>;
-  status(shard?: number): Promise<CallbackState>;
-  runNow(shard?: number): Promise<CallbackState>;
-  operator(): Operator;
-  /** Callbacks of a kind that were received. */
-  calls(kind: CallbackKind): RecordedCallback[];
-  rows<Row extends object>(sql: string, values?: unknown[]): Promise<Row[]>;
-  /** Waits until nothing is left to deliver for the first time, except days of users who have one to be retried. */
-  settled(limitMs?: number): Promise<void>;
-  /** Forgets all users and callbacks. */
-  empty(): Promise<void>;
-  release(): Promise<void>;
-}
-
 export const CALLBACK_ENV = {
   NOTIFICATION_ROLES: 'account-callback',
   NOTIFICATION_CALLBACK_SHARDS: '1',
@@ -66,7 +38,7 @@ export const CALLBACK_ENV = {
  * @param given another owner's slot, which that owner releases. Default: one that is taken for it, with the schema of this checkout.
  * @param proof what the portfolio service asks of a caller.
  */
-export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Promise<CallbackBench> {
+export async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
   const slot = given ?? (await takeSlot());
   // What a test stores before the first start has its shard already.
   if (!given) await slot.db.query('UPDATE notification.callback_settings SET shards = 1');
@@ -81,8 +53,11 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
     portfolio,
     handle,
     rows,
-    startService: (env) => slot.startService({ ...CALLBACK_ENV, ...env }, { portfolioUrl: portfolio.url }),
-    async setClock(nowMs, shards = 1) {
+    /** One shard unless `env` says otherwise. */
+    startService: (env?: Record<string, string>): Promise<Service> =>
+      slot.startService({ ...CALLBACK_ENV, ...env }, { portfolioUrl: portfolio.url }),
+    /** Makes shards that take this for the present, from the start of the next service on; ends those that run. */
+    async setClock(nowMs: number, shards = 1): Promise<void> {
       for (let shard = 0; shard < shards; shard += 1) {
         await slot.client.workflow.start(ACCOUNT_CALLBACK_WORKFLOW, {
           workflowId: accountCallbackWorkflowId(shard),
@@ -92,16 +67,19 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
         });
       }
     },
-    store: (inputs) =>
+    /** As `storeInputs`, each with an entry id that is later than all before. */
+    store: (inputs: readonly CallbackInput[]): Promise<Undelivered> =>
       storeInputs(
         slot.db,
         inputs.map((input) => ({ id: `${MIDNIGHT}-${(entries += 1)}`, input })),
       ),
-    status: (shard) => handle(shard).query<CallbackState>(CALLBACK_STATUS_QUERY),
-    runNow: (shard) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+    status: (shard?: number) => handle(shard).query<CallbackState>(CALLBACK_STATUS_QUERY),
+    runNow: (shard?: number) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
     operator: () => operatorOf(slot, 'http://ui.test'),
-    calls: (kind) => portfolio.calls.filter((call) => call.kind === kind),
-    settled: async (limitMs) => {
+    /** Callbacks of a kind that were received. */
+    calls: (kind: CallbackKind) => portfolio.calls.filter((call) => call.kind === kind),
+    /** Waits until nothing is left to deliver for the first time, except days of users who have one to be retried. */
+    settled: async (limitMs?: number): Promise<void> => {
       await eventually(
         'all callbacks to be tried',
         async () => {
@@ -120,7 +98,8 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
         limitMs,
       );
     },
-    async empty() {
+    /** Forgets all users and callbacks. */
+    async empty(): Promise<void> {
       portfolio.forget();
       // An activity of a terminated alarm may be in the middle of a transaction over these tables.
       await eventually('the tables to be empty', () =>
@@ -134,7 +113,7 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
           ),
       );
     },
-    async release() {
+    async release(): Promise<void> {
       if (!given) await slot.release();
       await portfolio.stop();
     },
@@ -142,7 +121,7 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
 }
 
 /** The bench of a file of tests. */
-export const benchOfTests = (...given: Parameters<typeof takeCallbackBench>): CallbackBench =>
+export const benchOfTests = (...given: Parameters<typeof takeCallbackBench>) =>
   ofTests(
     () => takeCallbackBench(...given),
     (bench) => bench.release(),

@@ -1,5 +1,5 @@
 /** Entries as they are kept: which one is in force, who takes part, and what is noted as late. */
-import { beginHourlyPage } from '../../activities/account-callback/callback-rows.ts';
+import { beginPage } from '../../activities/account-callback/callback-rows.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { DAY, HOUR, MIDNIGHT, day, hour, track, untrack, benchOfTests } from './callbacks.ts';
@@ -32,7 +32,7 @@ const snapshotOf = async (userId: string) => {
 };
 const begin = async () => {
   for (let shard = 0; shard < 4; shard += 1) {
-    await beginHourlyPage(bench.slot.db, shard, undefined, 500);
+    await beginPage(bench.slot.db, shard, 'hourly', undefined, 500);
   }
 };
 

@@ -57,31 +57,28 @@ export interface ShardInput {
   clockOffsetMs?: number;
 }
 
-/** How far hourly emission has come, through the snapshots in the order of their hours and their index. */
-export interface HourlyCursor {
+/** How far the emission of a kind has come: hours in the order of the index of their snapshots, days by user. */
+export interface EmissionCursor {
   periodStartMs: number;
-  position: number;
+  /** The index of the last snapshot, or the id of its user. */
+  last: string;
 }
 
-/** How far daily emission has come: all users up to this id, by keyset. */
-export interface DailyCursor {
-  periodStartMs: number;
-  userId: string;
+export interface PageResult {
+  /** Callbacks of the page. */
+  begun: number;
+  /** The last of them; absent when the pass is over. */
+  upTo?: EmissionCursor | undefined;
 }
 
-export interface EmissionResult {
+export interface ShardWaits {
+  /** A tracking has not caught up to the end of the previous day. */
+  isBehind: boolean;
   /** When the next failed callback of the shard is due, epoch ms; absent when none waits. */
   nextRetryMs?: number | undefined;
 }
 
-export interface PageResult extends EmissionResult {
-  /** Callbacks of the page. */
-  begun: number;
-  /** The last of them; absent when the pass is over. */
-  upTo?: HourlyCursor | DailyCursor | undefined;
-}
-
-export interface RetryResult extends EmissionResult {
+export interface RetryResult extends ShardWaits {
   /** A daily callback is settled: its user may be due for the next day. */
   isDaySettled: boolean;
 }
@@ -91,9 +88,9 @@ export interface CallbackState {
   /** Added to Temporal's time, ms. */
   clockOffsetMs: number;
   /** Present while daily callbacks of a day are being emitted. */
-  daily?: DailyCursor | undefined;
+  daily?: EmissionCursor | undefined;
   /** Present while hourly callbacks are being emitted. */
-  hourly?: HourlyCursor | undefined;
+  hourly?: EmissionCursor | undefined;
   /** When the next failed callback is due, as far as is known, epoch ms. */
   nextRetryMs?: number | undefined;
   /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */

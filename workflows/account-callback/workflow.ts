@@ -5,13 +5,14 @@
  * ```mermaid
  * flowchart LR
  *   timer((alarm)) --> s0[0 resume pending] --> s1[1 day boundary] --> s2[2 hour boundary]
- *   s2 --> s3[3 find trackings that are behind] --> s4[4 retry failed]
+ *   s2 --> s4[4 retry failed]
  *   s4 -->|100 ms: more to do| timer
  *   s4 -->|60 s: entries are expected| timer
  *   s4 -->|5 min| timer
  * ```
  *
- * Step 5, the deletion of old snapshots, is the retention of all kinds (activities/retention.ts).
+ * Step 3, the calculation of extremes, is the producer's; step 5, the deletion of old snapshots, is the retention of all kinds
+ * (activities/retention.ts).
  *
  * The cursors are progress, the rows are the truth: a callback is pending until its outcome is written, and a pass over
  * the pending ones is followed by another one until nothing is found. So rows may come, go and change in the meantime.
@@ -37,9 +38,8 @@ import {
 } from './contract.ts';
 import { detailsOf } from '../details.ts';
 import { isHistoryLong, onRenewal } from '../long-lived.ts';
-import { HTTP_ROUND, DATABASE } from '../policies.ts';
+import { HTTP_ROUND } from '../policies.ts';
 
-const database = proxyActivities<AccountCallbackActivities>(DATABASE);
 const portfolios = proxyActivities<AccountCallbackActivities>(HTTP_ROUND);
 
 /** Hours of which one alarm emits callbacks: its history must stay short. */
@@ -97,11 +97,10 @@ async function goThroughSteps(run: Run): Promise<void> {
   const resumed = await resumePending(run, MAX_EMISSIONS);
   const daily = await handleDayBoundary(run, MAX_EMISSIONS - resumed);
   await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
-  const isWaiting = await findBehind(run);
-  await retryFailed(run);
+  const isBehind = await retryFailed(run);
 
   const timeMs = timeOf(run);
-  const interval = intervalAfter(run.isUnfinished, isWaiting, timeMs);
+  const interval = intervalAfter(run.isUnfinished, isBehind, timeMs);
   enterState(run, {
     nextAlarm: { atMs: Date.now() + untilNextAlarm(interval, run.state, timeMs), interval },
   });
@@ -124,15 +123,14 @@ async function handleHourBoundary(run: Run, limit: number): Promise<number> {
   return run.state.hourly ? 0 : emitHours(run, limit);
 }
 
-/** Step 3: whether daily callbacks wait for a tracking. */
-const findBehind = (run: Run): Promise<boolean> => database.hasTrackingBehind(run.state.shard, timeOf(run));
-
-/** Step 4. What more than one alarm tries is due immediately. */
-async function retryFailed(run: Run): Promise<void> {
-  const { isDaySettled, nextRetryMs } = await portfolios.retryCallbacks(run.state.shard, timeOf(run));
+/** Step 4. What more than one alarm tries is due immediately. @returns whether daily callbacks wait for a tracking. */
+async function retryFailed(run: Run): Promise<boolean> {
+  const { state } = run;
+  const { isDaySettled, isBehind, nextRetryMs } = await portfolios.retryCallbacks(state.shard, timeOf(run));
   // Users with a daily callback in retry were left out, and may be due for the next day.
   run.isUnfinished ||= isDaySettled;
   enterState(run, { nextRetryMs });
+  return isBehind;
 }
 
 /** A page is of one hour, the oldest. A callback that fails does not hold up those behind it, of the same user neither. */
@@ -154,12 +152,10 @@ async function emitHours(run: Run, limit: number): Promise<number> {
 async function emitPage(run: Run, kind: CallbackKind, limit: number): Promise<number> {
   if (limit === 0) return 0;
   const after = run.state[kind];
-  const { begun, upTo, nextRetryMs } = await portfolios.emitCallbacks(
-    ...([run.state.shard, kind, after, limit, timeOf(run)] as const),
-  );
+  const { begun, upTo } = await portfolios.emitCallbacks(run.state.shard, kind, after, limit, timeOf(run));
   // A pass that is over is followed by another one, which finds what came in behind its cursor.
   run.isUnfinished ||= begun > 0 || after !== undefined;
-  enterState(run, { [kind]: upTo, nextRetryMs });
+  enterState(run, { [kind]: upTo });
   return begun;
 }
 
@@ -167,13 +163,13 @@ async function emitPage(run: Run, kind: CallbackKind, limit: number): Promise<nu
  * How urgent the next alarm is.
  *
  * @param isUnfinished a page was found, or a pass has ended: another look finds the next one, or who came in behind the cursor.
- * @param isWaiting a tracking has not caught up to the end of the previous day.
+ * @param isBehind a tracking has not caught up to the end of the previous day.
  * @param timeMs what the shard takes the time to be, epoch ms.
  */
-export function intervalAfter(isUnfinished: boolean, isWaiting: boolean, timeMs: number): AlarmInterval {
+function intervalAfter(isUnfinished: boolean, isBehind: boolean, timeMs: number): AlarmInterval {
   if (isUnfinished) return 'pending';
   const isHourFresh = timeMs % HOUR_MS < ALARM_INTERVALS_MS.steady;
-  return isWaiting || isHourFresh ? 'waiting' : 'steady';
+  return isBehind || isHourFresh ? 'waiting' : 'steady';
 }
 
 /**
@@ -181,11 +177,7 @@ export function intervalAfter(isUnfinished: boolean, isWaiting: boolean, timeMs:
  *
  * @param timeMs what the shard takes the time to be, epoch ms.
  */
-export function untilNextAlarm(
-  interval: AlarmInterval,
-  { nextRetryMs }: CallbackState,
-  timeMs: number,
-): number {
+function untilNextAlarm(interval: AlarmInterval, { nextRetryMs }: CallbackState, timeMs: number): number {
   const untilHourEnds = HOUR_MS - (timeMs % HOUR_MS);
   const untilRetry = nextRetryMs === undefined ? Infinity : Math.max(1, nextRetryMs - timeMs);
   return Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);
