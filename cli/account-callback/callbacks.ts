@@ -46,10 +46,7 @@ export function addTo(callbacks: Command): void {
       'List callbacks that failed and will be tried again; with --dead, callbacks that were given up.',
     filters: { ...filters(), dead: option('--dead', 'callbacks that were given up after their last retry') },
     examples: ['callbacks failed --kind daily', 'callbacks failed --dead --json'],
-    read:
-      ({ operator: { callbacks: of } }: Session) =>
-      ({ dead, ...filter }: CallbackFilter & { dead?: boolean; limit: number }) =>
-        (dead ? of.deadLetters : of.failed)(filter),
+    read: ({ operator }: Session) => operator.callbacks.failed,
     print: (items, { dead }) =>
       printItems(
         items,

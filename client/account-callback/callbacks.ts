@@ -131,11 +131,17 @@ export function callbackOperations(resources: OperatorResources) {
      */
     show: (userId: string, filter: AccountFilter = {}) => showAccount(resources, userId, filter),
 
-    /** Callbacks that will be tried again, the latest failure first. */
-    failed: (filter: CallbackFilter & { limit?: number } = {}) => list(FAILED, filter),
-
-    /** Callbacks that were given up, the newest first. */
-    deadLetters: (filter: CallbackFilter & { limit?: number } = {}) => list(DEAD_LETTERS, filter),
+    /** Callbacks that will be tried again, or with `dead` those that were given up, the latest failure first. */
+    failed: ({ dead, ...filter }: CallbackFilter & { dead?: boolean; limit?: number } = {}) =>
+      listOf(
+        db,
+        dead ? DEAD_LETTERS : FAILED,
+        filter,
+        ({ shard, ...row }: FailedRow): FailedCallbackView => ({
+          ...given(row),
+          ...linkField(resources, accountCallbackWorkflowId(shard)),
+        }),
+      ),
 
     /** How many dead letters a replay with this filter would replay. */
     async countReplayable(filter: CallbackFilter): Promise<number> {
@@ -200,16 +206,6 @@ export function callbackOperations(resources: OperatorResources) {
     // They are due. A worker that is away finds them with its next alarm.
     await Promise.allSettled([...shards].map(wake));
     return done;
-  }
-
-  function list(
-    listing: Listing<CallbackFilter>,
-    filter: CallbackFilter & { limit?: number },
-  ): Promise<Page<FailedCallbackView>> {
-    return listOf(db, listing, filter, ({ shard, ...row }: FailedRow) => ({
-      ...given(row),
-      ...linkField(resources, accountCallbackWorkflowId(shard)),
-    }));
   }
 
   /** Starts an alarm and does not wait for its end. */

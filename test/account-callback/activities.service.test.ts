@@ -129,7 +129,7 @@ test('C5 C6 who fails for ever is tried after 1 m, 5 m, 15 m, 1 h and 2 h, then 
   ]);
   // The day is given up: the next one need not wait for it.
   expect(await dailyDateOf(user)).toBe('2026-03-28');
-  const { items } = await operator.callbacks.deadLetters({ userId: user });
+  const { items } = await operator.callbacks.failed({ userId: user, dead: true });
   expect(items.map(({ link }) => typeof link)).toEqual(['string', 'string']);
   const { callbacks } = await operator.callbacks.show(user);
   expect(callbacks.items).toMatchObject([
