@@ -180,10 +180,6 @@ function reasonIn(httpStatus: number, { status, fcmCode, reasons, fields }: Refu
   return [`status ${httpStatus}`, ...new Set(words)].join(' ');
 }
 
-/** Whether FCM refuses the access token, and not a credential of Apple's. */
-export const isAccessTokenRefused = (answer: FcmAnswer): boolean =>
-  answer.status === 401 && failureOf(answer, '').code === CREDENTIAL_REFUSED;
-
 function codeOf(httpStatus: number, { fcmCode, apns, quotas }: Refusal): string {
   const { statusCode = 0, reason = '' } = apns ?? {};
   const codeOfToken = APNS_TOKEN_CODES.get(reason);

@@ -20,7 +20,6 @@ import {
   QUOTA_EXCEEDED,
   failureOf,
   failureWithoutAnswer,
-  isAccessTokenRefused,
 } from './fcm-result.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import { jsonIn } from '../../api/text.ts';
@@ -37,8 +36,6 @@ const MAX_ANSWER_BYTES = 64 * 1024;
 
 /** Tokens of another project that are deleted for each push that FCM takes: without any the credential was swapped. */
 const MOST_MISMATCHES = 10;
-/** A credential that stays refused must not cost an access token for each send. */
-const RENEW_EVERY_MS = 60_000;
 
 interface Sent {
   outcome: 'sent';
@@ -122,7 +119,6 @@ export function createFcmSender(options: FcmSenderOptions) {
   const closing = new AbortController();
   /** How many tokens of another project may still be deleted; none before FCM has taken a push. */
   let deletable = 0;
-  let renewedAt = Number.NEGATIVE_INFINITY;
 
   return {
     /**
@@ -180,13 +176,9 @@ export function createFcmSender(options: FcmSenderOptions) {
     return check as FcmResult;
   }
 
-  /** Once more with a fresh access token when FCM refuses the one that is kept: it may have been revoked. */
   async function post(request: object, token: string, signal: AbortSignal): Promise<Sent | FcmFailure> {
-    const body = JSON.stringify(request);
-    const beganAt = performance.now();
     try {
-      let answer = await exchange(body, signal);
-      if (isAccessTokenRefused(answer) && hasUntriedToken(beganAt)) answer = await exchange(body, signal);
+      const answer = await exchange(JSON.stringify(request), signal);
       return messageIn(answer) ?? failureOf(answer, token);
     } catch (error) {
       return failureWithoutAnswer(signal.aborted ? signal.reason : error);
@@ -199,21 +191,13 @@ export function createFcmSender(options: FcmSenderOptions) {
     const answer = await caller.request(`${url}/v1/projects/${projectId}/messages:send`, {
       method: 'POST',
       headers: { authorization: `Bearer ${accessToken}`, 'content-type': 'application/json' },
-      ...{ body, signal },
+      body,
+      signal,
     });
     const { text, isCut, error } = await readText(answer, MAX_ANSWER_BYTES);
     if (error) throw error;
     if (isCut) throw new Error(`the answer is longer than ${MAX_ANSWER_BYTES} bytes`);
     return { status: answer.statusCode!, retryAfter: answer.headers['retry-after'], body: jsonIn(text) };
-  }
-
-  /** Whether there is an access token that was not tried; at most one a minute is fetched for that. */
-  function hasUntriedToken(beganAt: number): boolean {
-    if (renewedAt > beganAt) return true;
-    if (performance.now() - renewedAt < RENEW_EVERY_MS) return false;
-    credential = openCredential(target.account);
-    renewedAt = performance.now();
-    return true;
   }
 
   /** A few tokens may be of another project. When FCM takes nothing from us, it is the credential that is of another. */
@@ -265,20 +249,14 @@ function openTarget(target: FcmTarget): OpenTarget {
   return { url: FCM_URL, ...readServiceAccount(target.credentialsFile) };
 }
 
-/** The SDK keeps each credential for good. One that comes around again has an access token that has expired, after an hour. */
-const MOST_OPENED = 100;
-let openings = 0;
-
 /**
- * A credential keeps its access token until it is about to expire. With an agent of ours the SDK takes no proxy from the
- * environment. Servers other than Google's get a token that means nothing.
+ * A credential keeps its access token until it is about to expire; the SDK returns the same one for the same account. With an
+ * agent of ours the SDK takes no proxy from the environment. Servers other than Google's get a token that means nothing.
  *
  * @throws FirebaseAppError for an account that cannot be used.
  */
-export function openCredential(account?: ServiceAccount): Credential {
-  // For the same account the SDK returns the same credential, with its access token: another property makes it another one.
-  if (account)
-    return cert({ ...account, openedAs: (openings += 1) % MOST_OPENED } as ServiceAccount, new Agent());
+function openCredential(account?: ServiceAccount): Credential {
+  if (account) return cert(account, new Agent());
   const access_token = `local-${randomUUID()}`;
   return { getAccessToken: async () => ({ access_token, expires_in: 3_600 }) };
 }

@@ -73,7 +73,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: '[400, INVALID_ARGUMENT],\n  [404, UNREGISTERED],',
     wrong: 'lost',
     what: 'an answer that is not about the token removes it',
-    suite: unit('mobile-push/tokens-kept'),
+    suite: unit('mobile-push/fcm-result'),
   },
   {
     id: 'mobile-message-tag',
@@ -91,7 +91,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'stuck',
     what: 'a dead iPhone fails every job of its user',
-    suite: unit('mobile-push/tokens-kept', 'bug-P1'),
+    suite: unit('mobile-push/fcm-result', 'bug-P1'),
   },
   {
     id: 'mobile-outcome-apns-message',
@@ -100,7 +100,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'lost',
     what: 'a payload that APNs refuses costs an iPhone its token',
-    suite: unit('mobile-push/tokens-kept', 'bug-P1'),
+    suite: unit('mobile-push/fcm-result', 'bug-P1'),
   },
   {
     id: 'mobile-outcome-suspect',
@@ -109,7 +109,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: "return NAMES_THE_TOKEN.test(message) ? 'remove' : 'remove';",
     wrong: 'lost',
     what: 'a bad payload costs every device of the user its token',
-    suite: unit('mobile-push/tokens-kept'),
+    suite: unit('mobile-push/fcm-result'),
   },
   {
     id: 'mobile-outcome-device-quota',
@@ -118,7 +118,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: 'const isOfDevice = quotas.every(',
     wrong: 'wrong time',
     what: 'a 429 for the whole project brakes no send',
-    suite: unit('mobile-push/fcm'),
+    suite: unit('mobile-push/fcm-result'),
   },
   {
     id: 'mobile-outcome-retry-after',
@@ -127,7 +127,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: 'Number(value) : Date.parse(value) - now;',
     wrong: 'wrong time',
     what: 'seconds of Retry-After are taken for milliseconds',
-    suite: unit('mobile-push/fcm-limits', 'M9'),
+    suite: unit('mobile-push/fcm', 'M9'),
   },
   {
     id: 'mobile-outcome-reason',
@@ -136,7 +136,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: 'reasonIn(status, refusal)',
     wrong: 'leaked',
     what: 'device tokens stand in logs',
-    suite: unit('mobile-push/fcm'),
+    suite: unit('mobile-push/fcm-result'),
   },
   {
     id: 'mobile-token-of-another',
@@ -271,7 +271,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: 'let deletable = MOST_MISMATCHES;',
     wrong: 'lost',
     what: 'each start with a swapped credential deletes ten tokens',
-    suite: unit('mobile-push/tokens-kept', 'kinds-S3 M7'),
+    suite: unit('mobile-push/fcm', 'kinds-S3 M7'),
   },
   {
     id: 'mobile-retry-sooner',

@@ -1,206 +1,369 @@
-/** The sender (seed mobile-push, "FCM Error Classification"): over TLS, against the stand-in. */
+/** The sender to FCM, over TLS against the stand-in: requests, connections, limits, and what is asked about tokens. */
 import { generateKeyPairSync } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { ServiceAccount } from 'firebase-admin/app';
-import type { FcmResult } from '../../activities/mobile-push/fcm.ts';
-import { openCredential } from '../../activities/mobile-push/fcm.ts';
-import {
-  AccessTokenError,
-  failureOf,
-  failureWithoutAnswer,
-} from '../../activities/mobile-push/fcm-result.ts';
-import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
-import {
-  NEVER,
-  TOKEN,
-  fcm,
-  messageOf,
-  outcomeOf,
-  sender,
-  senderWith,
-  tokensSeen,
-  useFcm,
-} from './fcm-sender.ts';
+import fc from 'fast-check';
+import { parseRetryAfter } from '../../activities/http/caller.ts';
+import type { FcmResult, FcmSender, FcmSenderOptions } from '../../activities/mobile-push/fcm.ts';
+import { createBrake, createFcmSender } from '../../activities/mobile-push/fcm.ts';
+import type { MobileMessage } from '../../api/mobile-push/message.ts';
+import { mobileMessage } from '../../api/mobile-push/message.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
+import type { FcmError, FcmFailure, FcmStandIn } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { eventually } from '../eventually.ts';
 import { scratchFolder } from '../scratch.ts';
 
-useFcm();
+/** Long enough to be reached only by what never ends, and the reverse. */
+const PATIENT_MS = 14_000;
+const IMPATIENT_MS = 300;
+const NEVER: FcmFailure = holdAnswers().failure;
+const TOKEN = 'token-of-a-phone:APA91b';
+const LONG = 'x'.repeat(100_000);
 
-describe('a send that succeeds', () => {
-  test('M5 is one request to the project, and the id of the message comes back', async () => {
-    expect(await sender.send(messageOf(), TOKEN)).toEqual({
-      outcome: 'sent',
-      messageId: expect.stringMatching(/^projects\/galaxy\/messages\/.+/),
-    });
-    expect(fcm.requests).toEqual([
-      expect.objectContaining({
-        token: TOKEN,
-        projectId: 'galaxy',
-        headers: expect.objectContaining({ authorization: expect.stringMatching(/^Bearer \S+$/) }),
-      }),
-    ]);
-  });
+let fcm: FcmStandIn;
+/** A patient one, to the project `galaxy`. */
+let sender: FcmSender;
+let senders: FcmSender[];
 
-  test('M5 the request holds the format for Android, iOS and the web', async () => {
-    await sender.send(messageOf(), TOKEN);
-
-    expect(fcm.requests[0]?.body.message).toEqual({
-      token: TOKEN,
-      notification: { title: 'Turn 54', body: 'Your move' },
-      data: { turn: '54', channel: 'game', push_id: 'push-1' },
-      android: { priority: 'high', notification: { tag: 'push-1', channel_id: 'game' } },
-      apns: {
-        headers: { 'apns-priority': '10', 'apns-collapse-id': 'push-1' },
-        payload: { aps: { badge: 3, 'mutable-content': 1 } },
-      },
-      webpush: { headers: { Urgency: 'high', Topic: 'push-1' } },
-    });
-  });
-
-  test('M5 one message goes to several tokens, one request each', async () => {
-    const message = messageOf();
-    await Promise.all(['a', 'b', 'c'].map((token) => sender.send(message, token)));
-
-    expect(tokensSeen().sort()).toEqual(['a', 'b', 'c']);
-    expect(message).toEqual(messageOf());
-  });
+beforeEach(async () => {
+  fcm = await startFcm();
+  senders = [];
+  sender = senderWith({});
+});
+afterEach(async () => {
+  for (const each of senders) each.close();
+  await fcm.stop();
 });
 
-describe('what FCM says', () => {
-  test.each<[FcmError, FcmResult['outcome'], string]>([
-    ['UNREGISTERED', 'remove', 'messaging/registration-token-not-registered'],
-    ['INVALID_TOKEN', 'remove', 'messaging/invalid-argument'],
-    ['SENDER_ID_MISMATCH', 'remove', 'messaging/mismatched-credential'],
-    ['UNAVAILABLE', 'retry', 'messaging/server-unavailable'],
-    ['UNSPECIFIED_ERROR', 'retry', 'messaging/unknown-error'],
-    ['INTERNAL', 'retry', 'messaging/internal-error'],
-    ['QUOTA_EXCEEDED', 'retry', 'messaging/quota-exceeded'],
-    ['THIRD_PARTY_AUTH_ERROR', 'fatal', 'messaging/third-party-auth-error'],
-  ])('M6 %s means %s', async (error, outcome, code) => {
-    // A push that FCM takes proves the credential.
-    await sender.send(messageOf(), 'proof');
-    expect(await outcomeOf({ kind: 'error', error })).toMatchObject({ outcome, code });
-    expect(tokensSeen()).toEqual(['proof', TOKEN]);
+/** Another sender, closed with the test. */
+function senderWith(options: Partial<FcmSenderOptions>): FcmSender {
+  const target = { endpoint: fcm.url, caPem: fcm.caPem, projectId: 'galaxy' };
+  const created = createFcmSender({ target, timeoutMs: PATIENT_MS, ...options });
+  senders.push(created);
+  return created;
+}
+
+function messageOf(): MobileMessage {
+  const content = { title: 'Turn 54', body: 'Your move', channel: 'game', badge: 3, data: { turn: 54 } };
+  const built = mobileMessage(content, 'push-1');
+  if ('problem' in built) throw new Error(built.problem);
+  return built.message;
+}
+
+const tokensSeen = (): string[] => fcm.requests.map(({ token }) => token);
+
+/** What becomes of a send whose first request fails like this. */
+async function outcomeOf(failure: FcmFailure, of: FcmSender = sender): Promise<FcmResult> {
+  fcm.fail({ failure, times: 1 });
+  return of.send(messageOf(), TOKEN);
+}
+
+test('M5 a push is one request to the project, and the id of the message comes back', async () => {
+  expect(await sender.send(messageOf(), TOKEN)).toEqual({
+    outcome: 'sent',
+    messageId: expect.stringMatching(/^projects\/galaxy\/messages\/.+/),
   });
-
-  test('M6 an unknown code is retried', async () => {
-    const body = JSON.stringify({ error: { code: 409, status: 'ABORTED', message: 'm', details: [] } });
-
-    expect(await outcomeOf({ kind: 'answer', status: 409, body })).toMatchObject({
-      outcome: 'retry',
-      code: 'messaging/unknown-error',
-    });
-  });
-
-  test.each([
-    [{ message: 'The registration token is not a valid FCM registration token' }],
-    [{ message: 'm', details: [{ fieldViolations: [{ field: 'message.token', description: 'd' }] }] }],
-  ])('M6 the token is named by %j', async (error) => {
-    const body = JSON.stringify({ error: { code: 400, status: 'INVALID_ARGUMENT', ...error } });
-
-    expect(await outcomeOf({ kind: 'answer', status: 400, body })).toMatchObject({ outcome: 'remove' });
-  });
-
-  test('M6 a credential without permission costs no token', async () => {
-    expect(await outcomeOf({ kind: 'error', error: 'PERMISSION_DENIED' })).toEqual({
-      outcome: 'fatal',
-      code: 'messaging/authentication-error',
-      reason: 'status 403 PERMISSION_DENIED',
-    });
-  });
-
-  test.each<[number, FcmResult['outcome'], string]>([
-    [200, 'retry', 'messaging/unknown-error'],
-    [400, 'retry', 'messaging/invalid-argument'],
-    [403, 'fatal', 'messaging/authentication-error'],
-    [404, 'retry', 'messaging/unknown-error'],
-    [429, 'retry', 'messaging/quota-exceeded'],
-    [500, 'retry', 'messaging/internal-error'],
-    [502, 'retry', 'messaging/unknown-error'],
-    [503, 'retry', 'messaging/server-unavailable'],
-  ])('M6 status %i with HTML means %s', async (status, outcome, code) => {
-    const failure = await outcomeOf({ kind: 'answer', status, body: '<h1>That is an error.</h1>' });
-
-    expect(failure).toMatchObject({ outcome, code });
-    expect(fcm.requests).toHaveLength(1);
-  });
-
-  test.each(['{}', '{"name":""}', '[]', 'null', '{"error":null}', '{"error":{"details":[null]}}'])(
-    'M6 200 with %s is no success, and worth another try',
-    async (body) => {
-      expect(await outcomeOf({ kind: 'answer', status: 200, body })).toMatchObject({ outcome: 'retry' });
+  expect(fcm.requests).toMatchObject([
+    {
+      ...{ token: TOKEN, projectId: 'galaxy', body: { message: { ...messageOf(), token: TOKEN } } },
+      headers: { authorization: expect.stringMatching(/^Bearer \S+$/) as string },
     },
-  );
+  ]);
+});
 
-  test.each([
-    [502, `<html>${'x'.repeat(10_000)} Authorization: Bearer local ${TOKEN} Your move`, 'status 502'],
-    [200, `Authorization: Bearer local, ${TOKEN}: Your move`, 'status 200'],
-    [
-      400,
-      JSON.stringify({
-        error: {
-          status: 'INVALID_ARGUMENT',
-          message: `Invalid value at 'message.notification.body' (TYPE_STRING), "Your move"; token ${TOKEN}`,
-          details: [
-            { fieldViolations: [{ field: 'message.notification.body', description: 'Your move' }] },
-            {
-              '@type': 'type.googleapis.com/google.rpc.ErrorInfo',
-              reason: 'Your move: no',
-              errorCode: TOKEN,
-            },
-          ],
-        },
-      }),
-      'status 400 INVALID_ARGUMENT message.notification.body',
-    ],
-    [
-      403,
-      JSON.stringify({
-        error: {
-          status: 'PERMISSION_DENIED',
-          message: 'Cloud Messaging API is disabled',
-          details: [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: 'SERVICE_DISABLED' }],
-        },
-      }),
-      'status 403 PERMISSION_DENIED SERVICE_DISABLED',
-    ],
-  ])(
-    'M6 subscription-B9 of an answer %i only words of the protocol are kept',
-    async (status, body, reason) => {
-      const failure = await outcomeOf({ kind: 'answer', status, body });
+test('M5 one message goes to several tokens, one request each', async () => {
+  const message = messageOf();
+  await Promise.all(['a', 'b', 'c'].map((token) => sender.send(message, token)));
 
-      expect(failure).toMatchObject({ reason });
-      expect(JSON.stringify(failure)).not.toMatch(/Your move|Bearer|APA91/);
-    },
-  );
+  expect(tokensSeen().sort()).toEqual(['a', 'b', 'c']);
+  expect(message).toEqual(messageOf());
+});
 
-  test('M6 subscription-B9 what a token server quotes of the request is not kept', () => {
-    const assertion = ['eyJhbGciOiJSUzI1NiJ9', 'a'.repeat(200), 'b'.repeat(300)].join('.');
+test.each(['{}', '{"name":""}', '[]', 'null', '{"error":null}', '{"error":{"details":[null]}}'])(
+  'M6 200 with %s is no success, and worth another try',
+  async (body) => {
+    expect(await outcomeOf({ kind: 'answer', status: 200, body })).toMatchObject({ outcome: 'retry' });
+  },
+);
 
-    expect(failureWithoutAnswer(new AccessTokenError(`"502 ${assertion}".`))).toMatchObject({
-      reason: '"502 …".',
-    });
-  });
-
-  test('M6 a token that an answer quotes as a word of the protocol is not kept', () => {
-    const error = { status: 'INVALID_ARGUMENT', details: [{ reason: 'APA91b_word' }] };
-
-    expect(failureOf({ status: 400, body: { error } }, 'APA91b_word')).toMatchObject({
-      reason: 'status 400 INVALID_ARGUMENT <token>',
-    });
-  });
-
+describe('tokens', () => {
   test('M6 an empty token is removed, and nothing is asked', async () => {
     expect(await sender.send(messageOf(), '')).toMatchObject({ outcome: 'remove' });
     expect(fcm.requests).toEqual([]);
   });
 
-  test.each([
-    ['invalid_grant: Invalid JWT Signature.', 'fatal', 'messaging/authentication-error'],
-    ['request to https://oauth2.googleapis.com/token failed', 'retry', 'app/invalid-credential'],
-  ])('M6 an access token that cannot be had, %s: %s', (message, outcome, code) => {
-    expect(failureWithoutAnswer(new AccessTokenError(message))).toMatchObject({ outcome, code });
+  test('kinds-V4 M7 of an argument that FCM does not name, a check of the token alone tells what it is', async () => {
+    fcm.fail({ token: 'sound', failure: { kind: 'error', error: 'INVALID_ARGUMENT', ofPayload: true } });
+    fcm.fail({ token: 'malformed', failure: { kind: 'error', error: 'INVALID_ARGUMENT' } });
+
+    expect(await sender.send(messageOf(), 'sound')).toMatchObject({ outcome: 'refused' });
+    expect(await sender.send(messageOf(), 'malformed')).toMatchObject({
+      outcome: 'remove',
+      code: 'messaging/invalid-argument',
+    });
+    expect(fcm.probes).toEqual(['sound', 'malformed']);
+    expect(await outcomeOf({ kind: 'error', error: 'INVALID_PAYLOAD' })).toMatchObject({
+      outcome: 'refused',
+    });
+    expect(fcm.probes).toHaveLength(2);
+  });
+
+  test.each<[FcmError, string]>([
+    ['UNAVAILABLE', 'retry'],
+    ['UNAUTHENTICATED', 'fatal'],
+    ['INVALID_PAYLOAD', 'refused'],
+  ])('kinds-V4 M7 a check that %s prevents keeps it', async (error, outcome) => {
+    fcm.fail({ failure: { kind: 'error', error: 'INVALID_ARGUMENT' }, times: 1 });
+    fcm.fail({ failure: { kind: 'error', error } });
+
+    expect(await sender.send(messageOf(), TOKEN)).toMatchObject({ outcome });
+  });
+
+  test('kinds-S3 M7 tokens of another project are deleted only while FCM takes pushes with our credential, ten a push', async () => {
+    fcm.fail({ token: 'of this project', failure: { kind: 'hold', until: Promise.resolve() } });
+    fcm.fail({ failure: { kind: 'error', error: 'SENDER_ID_MISMATCH' } });
+    const outcomes = async (count: number) => {
+      const seen: string[] = [];
+      for (let index = 0; index < count; index += 1) {
+        seen.push((await sender.send(messageOf(), `of another ${index}`)).outcome);
+      }
+      return seen;
+    };
+
+    // A process that has just started, perhaps again and again, with a credential of another project.
+    expect(await outcomes(2)).toEqual(['fatal', 'fatal']);
+    expect((await sender.send(messageOf(), 'of this project')).outcome).toBe('sent');
+    expect(await outcomes(12)).toEqual([...Array<string>(10).fill('remove'), 'fatal', 'fatal']);
+    expect(await sender.send(messageOf(), 'another')).toMatchObject({
+      outcome: 'fatal',
+      code: 'messaging/mismatched-credential',
+    });
+    expect((await sender.send(messageOf(), 'of this project')).outcome).toBe('sent');
+    expect(await outcomes(1)).toEqual(['remove']);
+  });
+});
+
+describe('what the network does', () => {
+  test.each<[string, FcmFailure, object]>([
+    ['503', { kind: 'error', error: 'UNAVAILABLE' }, { code: 'messaging/server-unavailable' }],
+    ['a reset', { kind: 'reset' }, { code: 'app/network-error', reason: 'socket hang up' }],
+  ])('M6 M9 %s is one request, and worth another try', async (_what, failure, expected) => {
+    expect(await outcomeOf(failure)).toMatchObject({ outcome: 'retry', ...expected });
+    expect(fcm.requests).toHaveLength(1);
+  });
+
+  test('M6 no server listens', async () => {
+    await fcm.stop();
+
+    expect(await sender.send(messageOf(), TOKEN)).toMatchObject({
+      outcome: 'retry',
+      code: 'app/network-error',
+    });
+  });
+
+  test('M6 an answer that never comes ends with the time-out', async () => {
+    const impatient = senderWith({ timeoutMs: IMPATIENT_MS });
+
+    expect(await outcomeOf(NEVER, impatient)).toMatchObject({
+      outcome: 'retry',
+      code: 'app/network-timeout',
+    });
+    await eventually('the end of its connection', async () => fcm.sockets.open === 0);
+  });
+
+  test.each<[string, FcmFailure, string]>([
+    ['is cut off', { kind: 'cut-off' }, 'aborted'],
+    ['has 100 KB', { kind: 'answer', status: 200, body: LONG }, 'the answer is longer than 65536 bytes'],
+    [
+      'refuses with 100 KB',
+      { kind: 'answer', status: 400, body: LONG },
+      'the answer is longer than 65536 bytes',
+    ],
+  ])('security-17 M6 an answer that %s ends its connection and its send', async (_what, failure, reason) => {
+    expect(await outcomeOf(failure)).toEqual({ outcome: 'retry', code: 'app/network-error', reason });
+    await eventually('the end of its connection', async () => fcm.sockets.open === 0);
+  });
+
+  test('M9 a send that timed out while it waited for a connection is not sent later', async () => {
+    const narrow = senderWith({ timeoutMs: IMPATIENT_MS, maxSockets: 1 });
+    fcm.fail({ failure: NEVER, token: 'first' });
+    const send = (token: string) => narrow.send(messageOf(), token);
+
+    // The end of the first one may let it through just before its own time is up.
+    let pairs = 0;
+    const timedOut = await eventually('a send that times out while it waits', async () => {
+      pairs += 1;
+      const token = `second-${pairs}`;
+      const [first, second] = await Promise.all([send('first'), send(token)]);
+      expect(first).toMatchObject({ code: 'app/network-timeout' });
+      const hasTimedOut = 'code' in second && second.code === 'app/network-timeout';
+      return hasTimedOut && !tokensSeen().includes(token) && token;
+    });
+    // Queues behind it, which would have gone before.
+    await eventually('a send', async () => (await send('third')).outcome === 'sent');
+    expect(tokensSeen()).not.toContain(timedOut);
+  });
+
+  test('M5 a connection is used again', async () => {
+    for (let index = 0; index < 10; index += 1) await sender.send(messageOf(), TOKEN);
+
+    expect(fcm.requests).toHaveLength(10);
+    expect(fcm.sockets.opened).toBe(1);
+  });
+
+  test('M5 no more than so many connections are open, however many sends are under way', async () => {
+    const most = 4;
+    // No send times out while a slow machine makes the connections.
+    const bounded = senderWith({ timeoutMs: 120_000, maxSockets: most });
+    const answers = holdAnswers();
+    fcm.fail({ failure: answers.failure });
+    const sends = Array.from({ length: most + 70 }, (_, index) => bounded.send(messageOf(), `t-${index}`));
+    await eventually('all connections to be in use', async () => fcm.requests.length === most);
+    answers.release();
+
+    expect((await Promise.all(sends)).every(({ outcome }) => outcome === 'sent')).toBe(true);
+    expect(fcm.sockets).toMatchObject({ highest: most, opened: most });
+    expect(new Set(tokensSeen()).size).toBe(most + 70);
+  });
+
+  test('M5 a server that is not trusted gets nothing', async () => {
+    const target = { endpoint: fcm.url };
+    const distrustful = senderWith({ target });
+
+    expect(await distrustful.send(messageOf(), TOKEN)).toMatchObject({
+      outcome: 'retry',
+      reason: expect.stringContaining('self-signed certificate'),
+    });
+    expect(fcm.requests).toEqual([]);
+  });
+});
+
+describe('Retry-After', () => {
+  test.each<[FcmError, string, number]>([
+    ['UNAVAILABLE', '7', 7_000],
+    ['INTERNAL', '0', 0],
+    ['QUOTA_EXCEEDED', '90', 90_000],
+    // Less than the brake's minute.
+    ['QUOTA_EXCEEDED', '5', 60_000],
+  ])('M9 of %s in seconds: %s', async (error, retryAfter, expected) => {
+    const failure = await outcomeOf({ kind: 'error', error, retryAfter });
+
+    expect(failure).toMatchObject({ outcome: 'retry' });
+    const { retryAfterMs } = failure as { retryAfterMs: number };
+    expect(retryAfterMs).toBeGreaterThan(expected - 200);
+    expect(retryAfterMs).toBeLessThanOrEqual(error === 'QUOTA_EXCEEDED' ? 1.5 * expected : expected);
+  });
+
+  test('M9 absent or of no use: the workflow decides', async () => {
+    expect(await outcomeOf({ kind: 'error', error: 'UNAVAILABLE' })).not.toHaveProperty('retryAfterMs');
+    expect(await outcomeOf({ kind: 'error', error: 'UNAVAILABLE', retryAfter: 'soon' })).not.toHaveProperty(
+      'retryAfterMs',
+    );
+  });
+
+  test('M9 is read as ms from now, never below 0 and never above an hour', () => {
+    const now = Date.parse('2026-10-20T10:00:00Z');
+    fc.assert(
+      fc.property(fc.integer({ min: -100_000, max: 100_000 }), (seconds) => {
+        const expected = Math.min(3_600_000, Math.max(0, seconds * 1_000));
+        const date = new Date(now + seconds * 1_000).toUTCString();
+
+        expect(parseRetryAfter(date, now)).toBe(expected);
+        if (seconds >= 0) expect(parseRetryAfter(String(seconds), now)).toBe(expected);
+      }),
+    );
+    expect(parseRetryAfter('', now)).toBeUndefined();
+    expect(parseRetryAfter(undefined, now)).toBeUndefined();
+  });
+});
+
+describe('the brake', () => {
+  afterEach(() => jest.restoreAllMocks());
+
+  test.each<[string, FcmFailure, number]>([
+    ['without Retry-After', { kind: 'error', error: 'QUOTA_EXCEEDED' }, 60_000],
+    ['with Retry-After', { kind: 'error', error: 'QUOTA_EXCEEDED', retryAfter: '120' }, 120_000],
+    ['that is not JSON', { kind: 'answer', status: 429, body: 'slow down' }, 60_000],
+  ])('M9 after a 429 %s no process sends for a while', async (_what, failure, holdMs) => {
+    expect(await outcomeOf(failure)).toMatchObject({ code: 'messaging/quota-exceeded' });
+
+    const next = await sender.send(messageOf(), 'another-token');
+    expect(next).toEqual({ outcome: 'braked', retryInMs: expect.any(Number) });
+    const { retryInMs } = next as { retryInMs: number };
+    // Held sends come back over half the time of the hold behind its end.
+    expect(retryInMs).toBeLessThanOrEqual(1.5 * holdMs);
+    expect(retryInMs).toBeGreaterThan(holdMs - 10_000);
+    expect(tokensSeen()).toEqual([TOKEN]);
+  });
+
+  test('M9 sends go on when it has run out', async () => {
+    const brisk = senderWith({ brakeMs: 200 });
+
+    expect(await outcomeOf({ kind: 'error', error: 'QUOTA_EXCEEDED' }, brisk)).toMatchObject({
+      outcome: 'retry',
+    });
+    const sent = await eventually('a send', async () => {
+      const outcome = await brisk.send(messageOf(), TOKEN);
+      return outcome.outcome !== 'braked' && outcome;
+    });
+    expect(sent.outcome).toBe('sent');
+    expect(fcm.requests).toHaveLength(2);
+  });
+
+  test.each<FcmError>(['UNAVAILABLE', 'INTERNAL', 'UNAUTHENTICATED', 'UNREGISTERED'])(
+    'M9 %s brakes no send',
+    async (error) => {
+      await outcomeOf({ kind: 'error', error, retryAfter: '120' });
+
+      expect((await sender.send(messageOf(), TOKEN)).outcome).toBe('sent');
+    },
+  );
+
+  test('kinds-V6 M9 the quota of one device holds up no other device, and that device for as long as a hold', async () => {
+    expect(await outcomeOf({ kind: 'error', error: 'DEVICE_QUOTA_EXCEEDED' })).toMatchObject({
+      outcome: 'retry',
+      ...{ code: 'messaging/device-message-rate-exceeded', retryAfterMs: 60_000 },
+    });
+    expect((await sender.send(messageOf(), 'another-token')).outcome).toBe('sent');
+  });
+
+  test('kinds-V6 M9 sends that were held up come back spread, few at first', () => {
+    const brake = createBrake(60_000);
+    brake.hold(0, 0);
+    const at = Array.from({ length: 100 }, (_, index) => {
+      jest.spyOn(Math, 'random').mockReturnValue(index / 100);
+      return brake.comeBackMs(1_000) + 1_000;
+    });
+    expect(Math.min(...at)).toBe(60_000);
+    expect(Math.max(...at)).toBeLessThanOrEqual(90_000);
+    const within = (from: number, to: number) => at.filter((ms) => ms >= from && ms < to).length;
+    expect(within(60_000, 66_000)).toBeLessThanOrEqual(5);
+    expect(within(84_000, 90_000)).toBeGreaterThanOrEqual(30);
+    expect(brake.comeBackMs(60_000)).toBe(0);
+  });
+
+  test('kinds-V6 M9 no send comes back at the very end of a hold, not even the send that met it', async () => {
+    jest.spyOn(Math, 'random').mockReturnValue(1);
+    const met = (await outcomeOf({ kind: 'error', error: 'QUOTA_EXCEEDED' })) as { retryAfterMs: number };
+    const braked = (await sender.send(messageOf(), 'another-token')) as { retryInMs: number };
+    for (const ms of [met.retryAfterMs, braked.retryInMs]) {
+      expect(ms).toBeGreaterThan(75_000);
+      expect(ms).toBeLessThanOrEqual(90_000);
+    }
+  });
+
+  test('M9 it holds until the latest end that any 429 asked for', () => {
+    const times = fc.record({ at: fc.nat(1_000_000), ms: fc.nat(500_000) });
+    fc.assert(
+      fc.property(fc.array(times), fc.nat(2_000_000), (holds, now) => {
+        const brake = createBrake(60_000);
+        for (const { at, ms } of holds) brake.hold(ms, at);
+
+        const end = Math.max(0, ...holds.map(({ at, ms }) => at + Math.max(60_000, ms)));
+        expect(brake.remainingMs(now)).toBe(Math.max(0, end - now));
+      }),
+    );
   });
 });
 
@@ -250,18 +413,6 @@ describe('credentials', () => {
       return (error as Error).message.replace(credentialsFile, '<path>');
     }
   }
-
-  test('kinds-S3 M6 a credential that is opened again has no access token of the one before', () => {
-    const credential = openCredential(account as ServiceAccount);
-    expect(openCredential(account as ServiceAccount)).not.toBe(credential);
-  });
-
-  test('kinds-S3 M6 the SDK, which keeps every credential for good, keeps few of a long time of refused ones', () => {
-    const opened = Array.from({ length: 1_000 }, () => openCredential(account as ServiceAccount));
-    expect(new Set(opened).size).toBeLessThanOrEqual(100);
-    // An access token lives for an hour, and a fresh one is fetched once a minute at most.
-    expect(new Set(opened.slice(0, 70)).size).toBe(70);
-  });
 
   test('M10 a whole service account is taken', () => {
     expect(problemOf(JSON.stringify(account))).toBe('');

@@ -17,7 +17,6 @@ import { listen } from '../../dev/servers/ports.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { certificatesOfTests } from '../identities.ts';
-import { messageOf } from '../mobile-push/fcm-sender.ts';
 
 const TIMEOUT_MS = 5_000;
 const TOKEN = 'users-7d41c0e95b28af63';
@@ -91,7 +90,10 @@ const lookUp: Call = async (url, caller) => {
 async function push(endpoint: string, caPem: string): Promise<string | undefined> {
   const sender = createFcmSender({ target: { endpoint, caPem, projectId: 'galaxy' }, timeoutMs: 60_000 });
   stops.push(() => sender.close());
-  const outcome = await sender.send(messageOf(), DEVICE_TOKEN);
+  const none = { headers: {} };
+  const apns = { ...none, payload: { aps: {} } };
+  const message = { data: {}, android: { priority: 'high' }, apns, webpush: none };
+  const outcome = await sender.send(message, DEVICE_TOKEN);
   // A certificate says nothing about the phone: its token stays, and the push is tried again.
   if (outcome.outcome === 'sent') return undefined;
   expect(outcome.outcome).toBe('retry');

@@ -17,7 +17,7 @@ import { assertPortFree, LOOPBACK } from '../../servers/ports.ts';
  * `INVALID_ARGUMENT` that names the token; `INVALID_PAYLOAD`, one that names a part for iOS; and `NOT_FOUND`,
  * `PERMISSION_DENIED` and `UNAUTHENTICATED`, which come from in front of FCM and concern project or credential.
  */
-export type FcmError = keyof typeof ERRORS;
+export type FcmError = keyof typeof FCM_ERRORS;
 
 /** How an answer goes wrong. */
 export type FcmFailure =
@@ -84,7 +84,7 @@ export interface FcmStandIn {
 const SEND_PATH = /^\/v1\/projects\/([^/]+)\/messages:send$/;
 
 /** Answers as the FCM v1 reference documents and public reports show them: HTTP status and google.rpc.Status. */
-const ERRORS = {
+export const FCM_ERRORS = {
   UNREGISTERED: fcmError(404, 'NOT_FOUND', 'Requested entity was not found.', 'UNREGISTERED'),
   INVALID_TOKEN: fcmError(
     400,
@@ -250,7 +250,7 @@ function answer(response: ServerResponse, projectId: string, failure: FcmFailure
 
 function sendError(response: ServerResponse, error: FcmError, retryAfter?: string): void {
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
-  sendJson(response, ERRORS[error].status, ERRORS[error].body);
+  sendJson(response, FCM_ERRORS[error].status, FCM_ERRORS[error].body);
 }
 
 function sendJson(response: ServerResponse, status: number, body: object): void {
