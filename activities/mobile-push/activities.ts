@@ -146,32 +146,27 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     const send = await loadSend(key);
     if (send.status === 'sent') return { status: 'sent', messageId: send.messageId, isRecorded: true };
     if (send.status !== 'pending') return { status: send.status };
-    // Of the types that these columns have, like the statement that has listed it.
-    const [device, claim] = await Promise.allSettled([
-      query<{ token: string }>(db, FIND_TOKEN, [send.deviceTokenId, send.userId]),
-      claimOf(send),
-    ]);
-    if (claim.status === 'rejected') throw claim.reason;
-    if ('messageId' in claim.value) {
-      const { messageId } = claim.value;
+    const claim = await claimOf(send);
+    if ('messageId' in claim) {
+      const { messageId } = claim;
       await markSent(key, messageId);
       metrics.mobileSend({ result: 'remembered', code: 'none' });
       log.info({ ...logFields(send), push_id: send.pushId }, 'FCM has this push already');
       return { status: 'sent', messageId, isRecorded: true };
     }
-    if ('leasedForMs' in claim.value) throw deferred('another attempt is at it', claim.value.leasedForMs);
-    const { lease } = claim.value;
+    if ('leasedForMs' in claim) throw deferred('another attempt is at it', claim.leasedForMs);
     try {
-      if (device.status === 'rejected') throw device.reason;
-      return await sendLeased(send, device.value[0]?.token, lease);
+      return await sendLeased(send, claim.lease);
     } finally {
-      lease.release();
+      claim.lease.release();
     }
   }
 
-  /** @param token absent when the owner of the tokens has deleted it, or given it to another user. */
-  async function sendLeased(send: SendRow, token: string | undefined, lease: SendLease): Promise<SendResult> {
-    if (token === undefined) return endSend(send, 'removed', 'token_gone');
+  async function sendLeased(send: SendRow, lease: SendLease): Promise<SendResult> {
+    // Of the types that these columns have, like the statement that has listed it.
+    const [device] = await query<{ token: string }>(db, FIND_TOKEN, [send.deviceTokenId, send.userId]);
+    // Its owner has deleted it, or given it to another user.
+    if (!device) return endSend(send, 'removed', 'token_gone');
     const { expiresAtMs = Infinity } = send.content;
     // One clock may be wrong, and a late push is better than a lost one: both must say that it is too late.
     const now = Math.min(Date.now(), send.nowMs);
@@ -180,7 +175,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     // Checked at intake already; a release may have come between that is stricter.
     if ('problem' in message) return endSend(send, 'failed', 'invalid_message', message.problem);
     if (lease.isLate()) throw deferred('this process did not get to it in time');
-    return askFcm(send, message.message, token);
+    return askFcm(send, message.message, device.token);
   }
 
   async function loadSend({ jobId, deviceTokenId }: SendKey): Promise<SendRow> {

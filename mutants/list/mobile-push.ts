@@ -213,7 +213,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   {
     id: 'mobile-lease-kept',
     file: 'activities/mobile-push/activities.ts',
-    find: '      lease.release();',
+    find: '      claim.lease.release();',
     replace: '',
     wrong: 'wrong time',
     what: 'the next attempt at a push waits for the lease of the one before',
