@@ -326,7 +326,7 @@ export function createSymbolConfigMetrics(meter: Meter) {
     symbolPush: counter<{
       kind: TargetKind;
       geo: string;
-      result: 'acknowledged' | 'refused' | 'timed_out' | 'failed';
+      result: 'acknowledged' | DeliveryFailure['kind'];
     }>('notification.symbols.pushes', 'Pushes of symbol configuration to a target'),
     symbolRound: counter<{ scope: PushScope; result: 'complete' | 'incomplete' }>(
       'notification.symbols.rounds',

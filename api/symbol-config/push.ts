@@ -89,16 +89,9 @@ export const symbolTargetsSchema = z
   .max(MAX_TARGETS, `must name at most ${MAX_TARGETS} targets`)
   .superRefine((targets, context) => {
     for (const field of ['name', 'url'] as const) {
-      const seen = new Set<string>();
-      for (const [index, target] of targets.entries()) {
-        if (seen.has(target[field])) {
-          context.addIssue({
-            code: 'custom',
-            path: [index, field],
-            message: `${target[field]} is used twice`,
-          });
-        }
-        seen.add(target[field]);
+      for (const [index, { [field]: value }] of targets.entries()) {
+        if (targets.findIndex((target) => target[field] === value) === index) continue;
+        context.addIssue({ code: 'custom', path: [index, field], message: `${value} is used twice` });
       }
     }
   });

@@ -55,7 +55,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: '  Math.min(version, numberOnFrom || version);',
     wrong: 'lost',
     what: 'targets that hold a newer version refuse every list after a restore',
-    suite: workflow('symbol-config/healing', 'kinds-V8'),
+    suite: workflow('symbol-config/rounds', 'kinds-V8'),
   },
   {
     id: 'symbol-floor',
@@ -64,7 +64,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'takeSymbolSnapshot(Math.min(0, versionFloorOf(state)))',
     wrong: 'stuck',
     what: 'after a restore the list keeps a version that targets refuse',
-    suite: workflow('symbol-config/healing', 'kinds-V8'),
+    suite: workflow('symbol-config/rounds', 'kinds-V8'),
   },
   {
     id: 'symbol-unheard-change',
@@ -73,7 +73,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'snapshot.version >= version ? due',
     wrong: 'lost',
     what: 'a change that the workflow finds itself goes only to targets that are behind',
-    suite: workflow('symbol-config/healing', 'kinds-S3'),
+    suite: workflow('symbol-config/rounds', 'kinds-S3'),
   },
   {
     id: 'symbol-change-in-round',
@@ -82,7 +82,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'const { version, toldChanges } = state;\n    const changes = toldChanges + 1;',
     wrong: 'lost',
     what: 'a change that comes while a round is under way waits for reconciliation',
-    suite: workflow('symbol-config/healing', 'kinds-S1'),
+    suite: workflow('symbol-config/rounds', 'kinds-S1'),
   },
   {
     id: 'symbol-receiver-older',

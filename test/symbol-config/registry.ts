@@ -3,7 +3,6 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { SymbolPush } from '../../api/symbol-config/push.ts';
-import type { SymbolTargetsStandIn } from '../../dev/stand-ins/symbol-config/targets.ts';
 import { startSymbolTargets } from '../../dev/stand-ins/symbol-config/targets.ts';
 import type { CallerProof } from '../../client/webhook-proof.ts';
 import { makeUpdate } from '../../client/temporal.ts';
@@ -18,23 +17,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { ofTests } from '../of-tests.ts';
 
-export interface SymbolRegistry {
-  slot: Slot;
-  targets: SymbolTargetsStandIn;
-  /** The first sample of the stand-ins and those that tests add are enabled. */
-  startService(env?: Record<string, string>): Promise<Service>;
-  handle: ReturnType<Slot['client']['workflow']['getHandle']>;
-  status(): Promise<SymbolConfigState>;
-  /** Adds or enables symbols in the database alone. */
-  write(symbols: readonly string[], isEnabled?: boolean): Promise<void>;
-  tell(): Promise<{ change: number }>;
-  rows(): Promise<TargetState[]>;
-  /** Waits until the workflow has pushed its newest list and every target holds it. */
-  settled(limitMs?: number): Promise<SymbolConfigState>;
-  release(): Promise<void>;
-}
-
-export interface TargetState {
+interface TargetState {
   target: string;
   kind: string;
   acknowledged_version: number | null;
@@ -44,7 +27,7 @@ export interface TargetState {
 }
 
 /** @param given another owner's slot, which that owner releases. Default: one that is taken for it. @param proof what the targets ask of a caller. */
-export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Promise<SymbolRegistry> {
+export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof) {
   const slot = given ?? (await takeSlot());
   const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-symbols-'));
   const targets = await startSymbolTargets({ storeDir, ...(proof ? { proof } : {}) });
@@ -57,13 +40,15 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
     targets,
     handle,
     status,
-    startService: (env) =>
+    /** The first sample of the stand-ins and those that tests add are enabled. */
+    startService: (env?: Record<string, string>): Promise<Service> =>
       slot.startService(
         // A target that is slow on a busy machine does not count as failed.
         { NOTIFICATION_ROLES: 'symbol-config', NOTIFICATION_HTTP_TIMEOUT: '5m', ...env },
         { symbolTargets: targets.targets, sampleSymbols },
       ),
-    async write(symbols, isEnabled = true) {
+    /** Adds or enables symbols in the database alone. */
+    async write(symbols: readonly string[], isEnabled = true): Promise<void> {
       await slot.db.query(
         `INSERT INTO notification.symbols
          SELECT symbol, symbol || '-PERP', 2, 100, $2, now() FROM unnest($1::text[]) AS symbol
@@ -77,13 +62,14 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
         () => handle.executeUpdate<{ change: number }, []>(SYMBOLS_CHANGED_UPDATE),
         120_000,
       ),
-    async rows() {
+    async rows(): Promise<TargetState[]> {
       const { rows } = await slot.db.query<TargetState>(
         'SELECT * FROM notification.symbol_targets ORDER BY target',
       );
       return rows;
     },
-    settled: (limitMs) =>
+    /** Waits until the workflow has pushed its newest list and every target holds it. */
+    settled: (limitMs?: number): Promise<SymbolConfigState> =>
       eventually(
         'all targets to hold the newest list',
         async () => {
@@ -94,7 +80,7 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
         },
         limitMs,
       ),
-    async release() {
+    async release(): Promise<void> {
       if (!given) await slot.release();
       await targets.stop();
       rmSync(storeDir, { recursive: true, force: true });
@@ -103,7 +89,7 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
 }
 
 /** The registry of a file of tests. */
-export const registryOfTests = (...given: Parameters<typeof takeSymbolRegistry>): SymbolRegistry =>
+export const registryOfTests = (...given: Parameters<typeof takeSymbolRegistry>) =>
   ofTests(
     () => takeSymbolRegistry(...given),
     (registry) => registry.release(),
