@@ -253,7 +253,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: "    if (attempts >= maxAttempts || outcome === 'fatal') {",
     wrong: 'lost',
     what: 'one odd refusal ends a push that the next attempt would have made',
-    suite: service('mobile-push/failures', 'bug-P12'),
+    suite: service('mobile-push/e2e', 'kinds-V4 bug-P2 bug-P12'),
   },
   {
     id: 'mobile-credential-silent',
@@ -262,7 +262,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: 'if (false) {',
     wrong: 'stuck',
     what: 'no operator is called when FCM refuses the credential',
-    suite: service('mobile-push/failures', 'bug-P12'),
+    suite: service('mobile-push/e2e', 'kinds-V4 bug-P2 bug-P12'),
   },
   {
     id: 'mobile-mismatched-unproven',
@@ -289,7 +289,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: "AND failed.status IN ('failed', 'sent')",
     wrong: 'doubled',
     what: 'a replay sends to devices that have the push',
-    suite: service('mobile-push/e2e', 'M8 a replay sends'),
+    suite: service('mobile-push/e2e', 'M2 M6 M8 a device'),
   },
   {
     id: 'mobile-open-once',

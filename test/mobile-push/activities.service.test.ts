@@ -1,4 +1,5 @@
-/** The steps of a job on real tables, with answers of FCM that no server gives on demand. */
+/** The steps of a job on real tables, with answers of FCM that no server gives on demand; and the retention of jobs. */
+import { randomUUID } from 'node:crypto';
 import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
@@ -6,10 +7,12 @@ import type { FcmResult, FcmSender } from '../../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import type { SendKey } from '../../workflows/mobile-push/contract.ts';
+import { mobileTables } from '../../activities/mobile-push/rows.ts';
+import { deleteExpired } from '../../dev/retention.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, slotOfTests } from '../harness.ts';
-import { mobileOfTests } from './jobs.ts';
+import { eventually, slotOfEachTest, slotOfTests } from '../harness.ts';
+import { mobileOfEachTest, mobileOfTests } from './jobs.ts';
 
 const STALE = {
   outcome: 'remove',
@@ -22,7 +25,11 @@ const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
 
 /** Activities whose FCM answers as told; `sent` lists the tokens that it was asked for. */
-function activitiesWith(answer: (token: string) => Promise<FcmResult>, redis: Redis = slot.redis) {
+function activitiesWith(
+  answer: (token: string) => Promise<FcmResult>,
+  redis: Redis = slot.redis,
+  db = slot.db,
+) {
   const sent: string[] = [];
   const fcm: Pick<FcmSender, 'send'> = {
     send: (_message, token) => {
@@ -31,7 +38,7 @@ function activitiesWith(answer: (token: string) => Promise<FcmResult>, redis: Re
     },
   };
   const activities = createMobilePushActivities({
-    db: slot.db,
+    db,
     redis,
     log: createLogger('silent'),
     metrics: createMobilePushMetrics(metrics.getMeter('test')),
@@ -47,9 +54,9 @@ const redisForgets = async () => slot.redis.del('none', ...(await memoryKeys()))
 
 let jobs = 0;
 /** A job as intake writes it down. */
-async function jobFor(userId: string): Promise<string> {
+async function jobFor(userId: string, db = slot.db): Promise<string> {
   const jobId = `${(jobs += 1)}-0`;
-  await slot.db.query(
+  await db.query(
     'INSERT INTO notifications.notification_log (job_id, user_id, channel, content) VALUES ($1, $2, $3, $4)',
     [jobId, userId, 'c', { title: 'T', body: 'B', channel: 'c', data: {} }],
   );
@@ -324,4 +331,59 @@ test('M8 a job that is not there is not waited for', async () => {
     type: 'MobileJobNotFound',
     nonRetryable: true,
   });
+});
+
+describe('a table of tokens whose owner has decided for another type of user ids', () => {
+  const other = slotOfEachTest();
+  const mobileOfOther = mobileOfEachTest(other);
+  const uuid = randomUUID();
+
+  test.each([
+    ['uuid', uuid, uuid.toUpperCase()],
+    ['integer', '7', '007'],
+  ])('kinds-V5 M4 %s: %s is the user whom a job calls %s, and no id is one', async (type, id, userId) => {
+    const { db, redis } = other;
+    await db.query(
+      `ALTER TABLE public.device_token ALTER COLUMN "userId" TYPE ${type} USING "userId"::${type}`,
+    );
+    await db.query('INSERT INTO public.device_token ("userId", token) VALUES ($1, $2)', [id, 'phone']);
+    const { activities, sent } = activitiesWith(async () => SENT, redis, db);
+    const jobId = await jobFor(userId, db);
+    const { deviceTokenIds } = await activities.openJob({ jobId, openedBy: 'run' });
+    await activities.sendToDevice({ jobId, deviceTokenId: deviceTokenIds[0]! });
+    expect(sent).toEqual(['phone']);
+
+    const impossible = await jobFor('guest-7', db);
+    const { stopCode } = await activities.openJob({ jobId: impossible, openedBy: 'run' });
+    expect(await activities.settleJob({ jobId: impossible, stopCode: stopCode! })).toMatchObject({
+      ...{ status: 'failed', tokens: 0, code: 'user_id_refused' },
+    });
+    // What a replay needs, when the other table has changed.
+    expect((await mobileOfOther.logRow(impossible))!.content).toMatchObject({ title: 'T' });
+  });
+});
+
+test('kinds-V10 M3 jobs past their retention go with their sends, and none that is under way', async () => {
+  await slot.db.query(`
+    INSERT INTO notifications.notification_log (job_id, user_id, content, raw_fields, status, created_at)
+    SELECT name, 'u', CASE WHEN status = 'malformed' THEN NULL ELSE '{}'::jsonb END,
+           CASE WHEN status = 'malformed' THEN '{}'::jsonb END, status, now() - age::interval
+      FROM (VALUES ('old-sent', 'sent', '721 hours'), ('old-failed', 'failed', '721 hours'),
+                   ('old-pending', 'pending', '721 hours'),
+                   ('old-stuck', 'pending', '721 hours'), ('young', 'sent', '719 hours'),
+                   ('old-malformed', 'malformed', '2161 hours'), ('young-malformed', 'malformed', '721 hours'))
+           AS job (name, status, age);
+    UPDATE notifications.notification_log SET updated_at = created_at WHERE user_id = 'u';
+    INSERT INTO notifications.notification_sends (job_id, device_token_id, updated_at)
+    SELECT job_id, '1', CASE job_id WHEN 'old-stuck' THEN now() - interval '25 hours' ELSE now() END
+      FROM notifications.notification_log WHERE user_id = 'u'`);
+  const DAY_MS = 86_400_000;
+  const { deleted } = await deleteExpired(slot.db, mobileTables(30 * DAY_MS, 90 * DAY_MS));
+  expect(deleted).toEqual({ mobile_jobs: 2, stuck_mobile_jobs: 1, malformed_mobile_jobs: 1 });
+  for (const table of ['notification_log', 'notification_sends']) {
+    const { rows } = await slot.db.query<{ job_id: string }>(
+      `SELECT job_id FROM notifications.${table} WHERE job_id ~ '^(old|young)' ORDER BY 1`,
+    );
+    expect(rows.map(({ job_id }) => job_id)).toEqual(['old-pending', 'young', 'young-malformed']);
+  }
 });

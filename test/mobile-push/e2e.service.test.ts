@@ -1,27 +1,101 @@
-/** A mobile push job from its stream entry to FCM: shapes, devices, statuses, retries, replay (seed mobile-push). */
+/**
+ * A mobile push job from its stream entry to FCM: shapes, devices, what FCM can answer, statuses, retries, replay (seed
+ * mobile-push).
+ */
+import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
   mobilePushWorkflowId,
   mobileReplay,
 } from '../../workflows/mobile-push/contract.ts';
 import { eventually, operatorOf, slotOfTests } from '../harness.ts';
+import { collectorOfTests } from '../otlp-collector.ts';
 import { GROUP, JOBS, QUICK, mobileOfTests } from './jobs.ts';
 
 const slot = slotOfTests();
 const mobile = mobileOfTests(slot);
-beforeAll(() => slot.startService(QUICK));
-afterEach(() => slot.fcm.heal());
-
-const error = (name: 'UNAVAILABLE' | 'UNREGISTERED' | 'SENDER_ID_MISMATCH' | 'QUOTA_EXCEEDED') => ({
-  kind: 'error' as const,
-  error: name,
+const collector = collectorOfTests();
+beforeAll(() =>
+  slot.startService({
+    ...QUICK,
+    // Jobs without a workflow are not to be taken up.
+    NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
+    OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
+    OTEL_METRIC_EXPORT_INTERVAL: '250',
+  }),
+);
+afterEach(() => {
+  slot.fcm.heal();
+  slot.fcm.forget();
 });
+
+const failWith = (token: string, error: FcmError, more: { times?: number; retryAfter?: string } = {}) => {
+  const { times, retryAfter } = more;
+  slot.fcm.fail({
+    token,
+    failure: { kind: 'error', error, ...(retryAfter === undefined ? {} : { retryAfter }) },
+    ...(times === undefined ? {} : { times }),
+  });
+};
+
+const eventsOf = (event: string, jobId: string) =>
+  mobile.logged(event).filter((line) => line['job_id'] === jobId);
 
 const replay = (jobId: string) =>
   slot.client.workflow.signalWithStart(
     MOBILE_PUSH_WORKFLOW,
     mobileReplay(jobId, 'user', { requestedBy: 'nina' }),
   );
+
+/** A metric's points as `attribute values: count`. */
+const pointsOf = (name: string): Record<string, number> =>
+  Object.fromEntries(
+    collector.latest(name).map(({ attributes, value }) => [
+      Object.entries(attributes)
+        .map(([key, of]) => `${key}=${of}`)
+        .sort()
+        .join(' '),
+      value,
+    ]),
+  );
+
+// Before the others, which are counted as well.
+test('M3 M6 M8 M9 jobs by status, sends by result and code, malformed entries and what was given up', async () => {
+  const { userId } = await mobile.userWith('fine', 'stale', 'away');
+  failWith('stale', 'UNREGISTERED');
+  failWith('away', 'UNAVAILABLE');
+  const jobs = [
+    await mobile.publishTo(userId),
+    await mobile.publishTo('nobody'),
+    await mobile.publish({ x: 'y' }),
+  ];
+  for (const jobId of jobs) await mobile.settled(jobId);
+  expect(await mobile.logRow(jobs[1]!)).toMatchObject({ status: 'no_tokens', tokens: 0, content: null });
+  expect((await mobile.ended(jobs[1]!)).status.name).toBe('COMPLETED');
+
+  await eventually('all of it to be exported', async () => {
+    expect(pointsOf('notification.mobile.jobs')).toEqual({ 'status=partial': 1, 'status=no_tokens': 1 });
+    return true;
+  });
+  expect(pointsOf('notification.mobile.sends')).toEqual({
+    'code=none result=sent': 1,
+    'code=messaging/registration-token-not-registered result=removed': 1,
+    'code=messaging/server-unavailable result=retry': 4,
+    'code=messaging/server-unavailable result=failed': 1,
+  });
+  expect(pointsOf('notification.mobile.malformed')).toEqual({ 'failure_code=missing_field': 1 });
+  expect(pointsOf('notification.mobile.max_retries')).toEqual({ 'what=send': 1 });
+
+  slot.fcm.heal();
+  const gauge = 'notification.mobile.oldest_pending_age_ms';
+  await eventually('no job to be left', async () => pointsOf(gauge)[''] === 0);
+  await slot.db.query(
+    `INSERT INTO notifications.notification_log (job_id, user_id, content, updated_at)
+     VALUES ('1-1', 'nobody', '{}', now() - interval '2 hours'), ('1-2', 'nobody', '{}', now())`,
+  );
+  await eventually('the job that is not done to be seen', async () => pointsOf(gauge)['']! >= 2 * 3_600_000);
+  await slot.db.query("DELETE FROM notifications.notification_log WHERE job_id LIKE '1-_'");
+});
 
 test('M1 M3 M4 M5 a flat job reaches every device of its user, and no other device', async () => {
   const { userId, ids } = await mobile.userWith('phone', 'tablet');
@@ -56,23 +130,12 @@ test('M1 M3 M4 M5 a flat job reaches every device of its user, and no other devi
   await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
 });
 
-test('M3 a user without devices gets the status no_tokens', async () => {
-  const jobId = await mobile.publishTo('nobody');
-
-  expect(await mobile.settled(jobId)).toMatchObject({ status: 'no_tokens', tokens: 0, content: null });
-  expect((await mobile.ended(jobId)).status.name).toBe('COMPLETED');
-});
-
 test.each([
   ['invalid_entry', 'userId is given beside payload; give one or the other', { payload: '{}' }],
-  ['missing_field', 'title, body, badge, data are all missing', { title: undefined, body: undefined }],
   ['invalid_message', 'data key "from" is reserved by FCM', { data: '{"from":"x"}' }],
-  ['invalid_message', expect.stringMatching(/^payload is \d+ bytes long/), { body: 'x'.repeat(4_096) }],
 ])('M1 a malformed job is recorded as %s and does not hold the stream up', async (code, message, change) => {
   const { userId } = await mobile.userWith('of the malformed');
-  const fields = { userId, title: 'T', body: 'B', channel: 'c', ...change };
-  const present = Object.entries(fields).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  const jobId = await mobile.publish(Object.fromEntries(present));
+  const jobId = await mobile.publish({ userId, title: 'T', body: 'B', channel: 'c', ...change });
 
   const row = await mobile.settled(jobId);
   expect(row).toMatchObject({ status: 'malformed', error_code: code, error_message: message, content: null });
@@ -87,10 +150,10 @@ test.each([
 
 test('M6 M7 M8 M9 five devices that answer in five ways: one send to each success, right removals, status', async () => {
   const { userId, ids } = await mobile.userWith('stale', 'mismatched', 'limited', 'flaky', 'fine');
-  slot.fcm.fail({ token: 'stale', failure: error('UNREGISTERED') });
-  slot.fcm.fail({ token: 'mismatched', failure: error('SENDER_ID_MISMATCH') });
-  slot.fcm.fail({ token: 'limited', failure: error('QUOTA_EXCEEDED'), times: 1 });
-  slot.fcm.fail({ token: 'flaky', failure: error('UNAVAILABLE'), times: 2 });
+  failWith('stale', 'UNREGISTERED');
+  failWith('mismatched', 'SENDER_ID_MISMATCH');
+  failWith('limited', 'QUOTA_EXCEEDED', { times: 1 });
+  failWith('flaky', 'UNAVAILABLE', { times: 2 });
   const jobId = await mobile.publishTo(userId);
 
   expect(await mobile.settled(jobId)).toMatchObject({
@@ -111,11 +174,11 @@ test('M6 M7 M8 M9 five devices that answer in five ways: one send to each succes
   expect((await mobile.ended(jobId)).status.name).toBe('COMPLETED');
 });
 
-test('M8 an operator sees attempt, failure and next time; the history holds ids only', async () => {
+test('M8 an operator sees attempt, failure and next time, cancels the job and replays it; the history holds ids only', async () => {
   const { userId, ids } = await mobile.userWith('seen-token');
-  slot.fcm.fail({ token: 'seen-token', failure: { ...error('UNAVAILABLE'), retryAfter: '1' }, times: 1 });
+  failWith('seen-token', 'UNAVAILABLE', { retryAfter: '1', times: 1 });
   // The wait for the next one lasts as long as it is looked at.
-  slot.fcm.fail({ token: 'seen-token', failure: { ...error('UNAVAILABLE'), retryAfter: '3600' } });
+  failWith('seen-token', 'UNAVAILABLE', { retryAfter: '3600' });
   const jobId = await mobile.publishTo(userId);
   const handle = slot.client.workflow.getHandle(mobilePushWorkflowId(jobId));
 
@@ -136,26 +199,35 @@ test('M8 an operator sees attempt, failure and next time; the history holds ids 
   expect(found).toBe(mobilePushWorkflowId(jobId));
 
   await handle.cancel();
-  expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', error_code: 'cancelled' });
-  await mobile.ended(jobId);
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', error_code: 'cancelled', failed: 1 });
+  expect((await mobile.ended(jobId)).status.name).toBe('CANCELLED');
   const history = await mobile.historyText(jobId);
   expect(history).toContain(ids.get('seen-token'));
   expect(history).not.toMatch(/seen-token|Secret/);
   expect(JSON.stringify(slot.logs)).not.toMatch(/seen-token|Secret/);
+  slot.fcm.heal();
+  await replay(jobId);
+  await eventually('the job to be sent', async () => (await mobile.logRow(jobId))?.status === 'sent');
 });
 
-test('M8 a replay sends to the devices that were not reached, with a fresh budget and the same push id', async () => {
+test('M2 M6 M8 a device that stays down spends its budget and keeps its token; a replay sends to the devices that were not reached, with a fresh budget and the same push id', async () => {
   const { userId, ids } = await mobile.userWith('reached', 'unreached');
-  slot.fcm.fail({ token: 'unreached', failure: error('UNAVAILABLE') });
+  failWith('unreached', 'UNAVAILABLE');
   const jobId = await mobile.publishTo(userId);
+  const code = 'messaging/server-unavailable';
   expect(await mobile.settled(jobId)).toMatchObject({
-    status: 'partial',
-    ...{ sent: 1, failed: 1, error_code: 'messaging/server-unavailable' },
+    ...{ status: 'partial', sent: 1, failed: 1, error_code: code },
+    // What a replay needs stays.
+    content: { title: 'Secret title' },
   });
   expect((await mobile.ended(jobId)).status.name).toBe('FAILED');
   expect(mobile.requests()).toMatchObject({ reached: 1, unreached: 5 });
   const before = (await mobile.sends(jobId, ids))['unreached']!;
   expect(before).toMatchObject({ status: 'failed', attempts: 5 });
+  expect(await mobile.tokensOf(userId)).toEqual(['reached', 'unreached']);
+  expect(eventsOf('notifications.max_retries', jobId)).toEqual([
+    expect.objectContaining({ device_token_id: ids.get('unreached'), code, attempts: 5, level: 'error' }),
+  ]);
 
   slot.fcm.heal();
   await replay(jobId);
@@ -174,7 +246,7 @@ test('M8 a replay sends to the devices that were not reached, with a fresh budge
 
 test('M8 a replay that is ordered while sends are under way follows them', async () => {
   const { userId } = await mobile.userWith('tried twice');
-  slot.fcm.fail({ token: 'tried twice', failure: error('UNAVAILABLE'), times: 5 });
+  failWith('tried twice', 'UNAVAILABLE', { times: 5 });
   const jobId = await mobile.publishTo(userId);
   await eventually('the second attempt', async () => (mobile.requests()['tried twice'] ?? 0) >= 2);
   await replay(jobId);
@@ -182,18 +254,51 @@ test('M8 a replay that is ordered while sends are under way follows them', async
   expect(mobile.requests()['tried twice']).toBe(6);
 });
 
-test('M8 a cancelled job writes down what was not sent, and can be replayed', async () => {
-  const { userId } = await mobile.userWith('cancelled');
-  slot.fcm.fail({ token: 'cancelled', failure: { ...error('UNAVAILABLE'), retryAfter: '60' } });
-  const jobId = await mobile.publishTo(userId);
-  await eventually('the first attempt', async () => (mobile.requests()['cancelled'] ?? 0) === 1);
-  await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).cancel();
+test('M9 after a 429 all sends wait, and those that only wait spend nothing', async () => {
+  const limited = await mobile.userWith('limited');
+  const held = await mobile.userWith('held');
+  failWith('limited', 'QUOTA_EXCEEDED', { times: 1, retryAfter: '2' });
+  const first = await mobile.publishTo(limited.userId);
+  await eventually('the 429', async () => mobile.requests()['limited'] === 1);
+  const second = await mobile.publishTo(held.userId);
+  await Promise.all([first, second].map(mobile.settled));
 
-  expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', error_code: 'cancelled', failed: 1 });
-  expect((await mobile.ended(jobId)).status.name).toBe('CANCELLED');
-  slot.fcm.heal();
-  await replay(jobId);
-  await eventually('the job to be sent', async () => (await mobile.logRow(jobId))?.status === 'sent');
+  const at = (token: string) => slot.fcm.requests.filter((request) => request.token === token);
+  expect(at('held')).toHaveLength(1);
+  expect(at('held')[0]!.at - at('limited')[0]!.at).toBeGreaterThanOrEqual(1_900);
+  expect((await mobile.sends(second, held.ids))['held']).toMatchObject({ status: 'sent', attempts: 1 });
+  expect((await mobile.sends(first, limited.ids))['limited']).toMatchObject({
+    status: 'sent',
+    attempts: 2,
+  });
+});
+
+test('kinds-V4 bug-P2 bug-P12 M6 M7 devices that are refused keep their tokens, and cost the others none of their attempts', async () => {
+  const { userId, ids } = await mobile.userWith('odd', 'payload', 'refused once', 'later', 'soon');
+  failWith('odd', 'PERMISSION_DENIED');
+  failWith('payload', 'INVALID_PAYLOAD');
+  failWith('refused once', 'THIRD_PARTY_AUTH_ERROR', { times: 1 });
+  failWith('later', 'UNAVAILABLE', { times: 1, retryAfter: '1' });
+  failWith('soon', 'UNAVAILABLE', { times: 1 });
+  const jobId = await mobile.publishTo(userId);
+
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: 3, failed: 2, removed: 0 });
+  expect(mobile.requests()).toMatchObject({ odd: 5, payload: 1, 'refused once': 2, later: 2, soon: 2 });
+  expect(await mobile.sends(jobId, ids)).toMatchObject({
+    odd: { status: 'failed', attempts: 5, last_code: 'messaging/authentication-error' },
+    payload: { status: 'failed', attempts: 1, last_code: 'messaging/invalid-argument' },
+  });
+  expect(await mobile.tokensOf(userId)).toEqual(['later', 'odd', 'payload', 'refused once', 'soon']);
+  // An operator is called for each refusal of a credential, and the next attempt decides.
+  const fatal = eventsOf('notifications.fcm_fatal', jobId);
+  expect(fatal).toHaveLength(6);
+  expect(fatal).toContainEqual(
+    expect.objectContaining({
+      ...{ device_token_id: ids.get('refused once'), code: 'messaging/third-party-auth-error' },
+      level: 'error',
+    }),
+  );
+  expect((await mobile.ended(jobId)).status.name).toBe('FAILED');
 });
 
 test('M1 the group is read from the beginning and its consumers carry host and process', async () => {
