@@ -17,6 +17,7 @@ export default {
   // Shorter than usual: most tests that take so long hang.
   testTimeout: 40_000,
   testSequencer,
+  reporters: ['<rootDir>/mutants/reporter.js'],
   projects: projects.map((project) => ({
     ...project,
     rootDir,

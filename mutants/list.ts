@@ -1,4 +1,4 @@
-/** All mutants, by kind of work. */
+/** All mutants: those written by hand, by kind of work, and those made by program. */
 import { ACCOUNT_CALLBACK_MUTANTS } from './list/account-callback.ts';
 import { DELIVERY_MUTANTS } from './list/delivery.ts';
 import { INTENT_MUTANTS } from './list/intent.ts';
@@ -6,9 +6,11 @@ import { MOBILE_PUSH_MUTANTS } from './list/mobile-push.ts';
 import { PLATFORM_MUTANTS } from './list/platform.ts';
 import { SUBSCRIPTION_MUTANTS } from './list/subscription.ts';
 import { SYMBOL_CONFIG_MUTANTS } from './list/symbol-config.ts';
+import { readGenerated } from './generated.ts';
 import type { Mutant } from './mutant.ts';
+import { mutantOf } from './mutant.ts';
 
-export const MUTANTS: readonly Mutant[] = [
+const HAND_WRITTEN = [
   ...INTENT_MUTANTS,
   ...DELIVERY_MUTANTS,
   ...MOBILE_PUSH_MUTANTS,
@@ -17,3 +19,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...SUBSCRIPTION_MUTANTS,
   ...PLATFORM_MUTANTS,
 ];
+
+export const MUTANTS: readonly Mutant[] = [...HAND_WRITTEN.map(mutantOf), ...readGenerated()];

@@ -1,14 +1,17 @@
 /** `npm run test:mutants`: whether the tests notice small wrong changes to the product. */
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { report, runProgram } from '../dev/program.ts';
 import { MUTANTS } from './list.ts';
 import type { Mutant, Suite } from './mutant.ts';
 import { nameOf } from './mutant.ts';
-import type { Options } from './options.ts';
 import { HELP, parseOptions } from './options.ts';
+import { describedNodes } from './places.ts';
+import { propose } from './propose.ts';
 import type { Tried } from './report.ts';
 import { WANTED, isKilled, markdownOf, shareOf } from './report.ts';
+import type { Scratch } from './scratch.ts';
 import { createScratch } from './scratch.ts';
+import type { Selection } from './suites.ts';
 import { createSuites } from './suites.ts';
 
 async function main(): Promise<boolean> {
@@ -17,7 +20,20 @@ async function main(): Promise<boolean> {
     process.stdout.write(HELP);
     return true;
   }
-  const mutants = chosen(options);
+  if (options.nodes !== undefined) {
+    const [file, declaration = ''] = options.nodes.split(':') as [string, string?];
+    for (const line of describedNodes(readFileSync(file, 'utf8'), declaration))
+      process.stdout.write(`${line}\n`);
+    return true;
+  }
+  const isWanted = (id: string): boolean =>
+    options.only.length === 0 || options.only.some((part) => id.startsWith(part));
+  const { propose: count, reachFile } = options;
+  if (count !== undefined) {
+    await inScratch((scratch, suites) => propose({ count, isWanted, reachFile }, scratch, suites));
+    return true;
+  }
+  const mutants = sorted(MUTANTS.filter(({ id }) => isWanted(id)));
   if (options.list) {
     for (const { id, wrong, what } of mutants) process.stdout.write(`${id}  ${wrong}: ${what}\n`);
     return true;
@@ -34,17 +50,15 @@ async function main(): Promise<boolean> {
 }
 
 /** Sorted by suite. Suites without servers come first: they give a result soon. */
-function chosen({ only }: Options): Mutant[] {
-  const wanted = MUTANTS.filter(({ id }) => only.length === 0 || only.some((part) => id.startsWith(part)));
+function sorted(mutants: Mutant[]): Mutant[] {
   const rank = ({ suite }: Mutant) => `${suite.tier === 'service' ? 1 : 0} ${nameOf(suite)}`;
-  return wanted.sort((one, other) => (rank(one) < rank(other) ? -1 : 1));
+  return mutants.sort((one, other) => (rank(one) < rank(other) ? -1 : 1));
 }
 
-/** @returns suites that fail, or have no test, before anything is changed: they prove nothing, and their mutants are left out. */
-async function tryAll(
-  mutants: readonly Mutant[],
-  onTried: (tried: readonly Tried[]) => void,
-): Promise<string[]> {
+/** Does `work` in a copy of the checkout, and removes the copy and its servers then. */
+async function inScratch<Result>(
+  work: (scratch: Scratch, suites: ReturnType<typeof createSuites>) => Promise<Result>,
+): Promise<Result> {
   const scratch = createScratch();
   const suites = createSuites(scratch.dir);
   // Ending through `exit` takes the servers along, which a signal by itself would leave behind.
@@ -54,21 +68,33 @@ async function tryAll(
       process.exit(130);
     });
   }
-  const tried: Tried[] = [];
-  const useless: string[] = [];
-  const clock = createClock();
   try {
+    return await work(scratch, suites);
+  } finally {
+    await suites.stop();
+    scratch.remove();
+  }
+}
+
+/** @returns suites that fail, or have no test, before anything is changed: they prove nothing, and their mutants are left out. */
+const tryAll = (mutants: readonly Mutant[], onTried: (tried: readonly Tried[]) => void): Promise<string[]> =>
+  inScratch(async (scratch, suites) => {
+    const tried: Tried[] = [];
+    const useless: string[] = [];
+    const clock = createClock();
     for (const ofFile of Map.groupBy(mutants, ({ suite }) => suite.file).values()) {
-      const problem = await problemOf(ofFile.map(({ suite }) => suite));
+      const problem = await problemOf(
+        ofFile.map(({ suite }) => suite),
+        suites,
+      );
       if (problem !== undefined) {
         report(problem);
         useless.push(problem);
         continue;
       }
       for (const mutant of ofFile) {
-        const { suite } = mutant;
         const undo = scratch.apply(mutant);
-        const result = await suites.run(suite, titlesOf([suite]), mutant.file);
+        const result = await suites.run(selectionOf([mutant.suite]), mutant.file);
         undo();
         tried.push({ mutant, result });
         onTried(tried);
@@ -77,25 +103,27 @@ async function tryAll(
         report(`${tried.length}/${mutants.length} ${verdict.padEnd(8)} ${mutant.id} (${left} left)`);
       }
     }
-  } finally {
-    await suites.stop();
-    scratch.remove();
-  }
-  return useless;
+    return useless;
+  });
 
-  /** Of one file: its tests are run together. */
-  async function problemOf(ofFile: readonly Suite[]): Promise<string | undefined> {
-    const [{ file, tier }] = ofFile as [Suite];
-    const { status, tests, failed } = await suites.run({ file, tier }, titlesOf(ofFile));
-    if (status === 'passed' && tests > 0) return undefined;
-    return `${file} ${status === 'passed' ? 'has no such test' : `fails without a mutant: ${failed ?? status}`}`;
-  }
+/** @param ofFile suites of one file: their tests are run together. */
+async function problemOf(
+  ofFile: readonly Suite[],
+  suites: ReturnType<typeof createSuites>,
+): Promise<string | undefined> {
+  const { status, tests, failed } = await suites.run(selectionOf(ofFile));
+  if (status === 'passed' && tests > 0) return undefined;
+  return `${ofFile[0]!.file} ${status === 'passed' ? 'has no such test' : `fails without a mutant: ${failed ?? status}`}`;
 }
 
-/** @returns undefined when one of them is a whole file. */
-function titlesOf(suites: readonly Suite[]): string[] | undefined {
+/** @param suites of one file; all of it runs when one of them is the whole file. */
+function selectionOf(suites: readonly Suite[]): Selection {
+  const [{ tier, file }] = suites as [Suite];
   const titles = suites.flatMap(({ test }) => test ?? []);
-  return titles.length < suites.length ? undefined : [...new Set(titles)];
+  return {
+    ...{ tiers: [tier], files: [file] },
+    ...(titles.length < suites.length ? {} : { titles: [...new Set(titles)] }),
+  };
 }
 
 /** @returns how long the rest will take, by what was done. */

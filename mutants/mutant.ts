@@ -1,4 +1,6 @@
 /** One small wrong change to the product, and the tests that should notice it. */
+import type { Change } from './places.ts';
+import { changed } from './places.ts';
 
 /** The harm that a mutant would do. */
 export const WRONGS = [
@@ -15,8 +17,10 @@ export const WRONGS = [
 ] as const;
 export type Wrong = (typeof WRONGS)[number];
 
+export type Tier = 'unit' | 'workflow' | 'service';
+
 export interface Suite {
-  tier: 'unit' | 'workflow' | 'service';
+  tier: Tier;
   /** From the top of the checkout. */
   file: string;
   /** The beginning of titles, or any part of them; without it the whole file runs. */
@@ -24,19 +28,23 @@ export interface Suite {
 }
 
 export interface Mutant {
-  /** `<kind>-<what is changed>`. */
+  /** Written by hand: `<kind>-<what is changed>`. Made by program: see generated.ts. */
   id: string;
   /** From the top of the checkout. */
   file: string;
-  /** Stands in the file exactly once. */
-  find: string;
-  replace: string;
-  wrong: Wrong;
+  /** @throws Error when the place of the change is not found. */
+  change: (source: string) => string;
+  wrong: Wrong | 'generated';
   /** What the product does then. */
   what: string;
   suite: Suite;
   /** Why no test has to notice it. */
   survives?: string;
+}
+
+/** A mutant as `list/` has it. */
+export interface HandWritten extends Omit<Mutant, 'change'>, Change {
+  wrong: Wrong;
 }
 
 export const unit = (file: string, test?: string): Suite => ({
@@ -59,9 +67,13 @@ export const service = (file: string, test?: string): Suite => ({
 
 export const nameOf = ({ file, test }: Suite): string => (test === undefined ? file : `${file} -t '${test}'`);
 
-/** @throws Error when the text to find is not there exactly once. */
-export function mutate(source: string, { id, file, find, replace }: Mutant): string {
-  const count = source.split(find).length - 1;
-  if (count !== 1) throw new Error(`${id}: what it looks for is in ${file} ${count} times`);
-  return source.replace(find, () => replace);
-}
+export const mutantOf = (mutant: HandWritten): Mutant => ({
+  ...mutant,
+  change(source) {
+    try {
+      return changed(mutant.file, source, mutant);
+    } catch (error) {
+      throw new Error(`${mutant.id}: ${mutant.file}: ${(error as Error).message}`, { cause: error });
+    }
+  },
+});

@@ -9,6 +9,10 @@ should notice. A mutant that no test notices survives: then a test is missing.
 
   --only ids      these mutants, comma-separated; the beginning of an id does
   --json FILE     write every result to a file as well
+  --propose N     try N places that mutants/generated.txt lacks, of which --only says the beginning of the id, and print
+                  the lines of those that a test notices
+  --reach FILE    which tests reach which statement, as mutants/reach.mjs notes it; --propose wants it for SQL and Lua
+  --nodes F:NAME  the nodes of a declaration of a file, as a mutant names them: --nodes workflows/policies.ts:ladderDelayMs
   --list          name the mutants, and run nothing
   --help          this text
 
@@ -19,18 +23,24 @@ fails without a mutant, and when something breaks; 130 after Ctrl-C.
 export interface Options {
   only: readonly string[];
   jsonFile?: string;
+  propose?: number;
+  reachFile?: string;
+  nodes?: string;
   list: boolean;
   help: boolean;
 }
 
 /** @throws SelfExplanatoryError that names what is wrong. */
 export function parseOptions(args: readonly string[]): Options {
-  const { json, only, list, help } = valuesOf(args);
+  const { json, only, propose, reach, nodes, list, help } = valuesOf(args);
   return {
     list,
     help,
     only: only === undefined ? [] : only.split(','),
     ...(json === undefined ? {} : { jsonFile: json }),
+    ...(propose === undefined ? {} : { propose: Number(propose) }),
+    ...(reach === undefined ? {} : { reachFile: reach }),
+    ...(nodes === undefined ? {} : { nodes }),
   };
 }
 
@@ -40,6 +50,9 @@ function valuesOf(args: readonly string[]) {
       args: [...args],
       options: {
         only: { type: 'string' },
+        propose: { type: 'string' },
+        reach: { type: 'string' },
+        nodes: { type: 'string' },
         json: { type: 'string' },
         list: { type: 'boolean', default: false },
         help: { type: 'boolean', default: false },

@@ -13,13 +13,12 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Mutant } from './mutant.ts';
-import { mutate } from './mutant.ts';
 
 export const ROOT = path.dirname(import.meta.dirname);
 
 export interface Scratch {
   dir: string;
-  /** @returns what puts the file back. @throws Error when the text to find is not there exactly once. */
+  /** @returns what puts the file back. @throws Error when the place of the change is not found. */
   apply(mutant: Mutant): () => void;
   remove(): void;
 }
@@ -42,7 +41,7 @@ export function createScratch(): Scratch {
     apply(mutant) {
       const file = path.join(dir, mutant.file);
       const source = readFileSync(file, 'utf8');
-      writeFileSync(file, mutate(source, mutant));
+      writeFileSync(file, mutant.change(source));
       return () => writeFileSync(file, source);
     },
     remove: () => rmSync(dir, { recursive: true, force: true }),

@@ -4,7 +4,8 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { ServersOfRun } from '../test/global-setup.ts';
 import { startServersOfRun } from '../test/global-setup.ts';
-import type { Suite } from './mutant.ts';
+import type { Tier } from './mutant.ts';
+import { patternOf } from './places.ts';
 
 /** What does not happen within this time does not happen, ms. */
 const PATIENCE_MS = 20_000;
@@ -16,15 +17,18 @@ export interface SuiteResult {
   status: 'passed' | 'failed' | 'timeout';
   /** Tests that ran. */
   tests: number;
-  /** The first that failed. */
+  /** The first that failed, and its file from the top of the checkout. */
   failed?: string;
+  failedIn?: string;
   ms: number;
 }
 
-interface JestResult {
-  numPassedTests: number;
-  numFailedTests: number;
-  testResults: { message: string; assertionResults: { status: string; fullName: string }[] }[];
+/** What is run together. Several files stop at the first that fails. */
+export interface Selection {
+  tiers: readonly Tier[];
+  files: readonly string[];
+  /** Parts of titles of tests; without them, all of the files. */
+  titles?: readonly string[] | undefined;
 }
 
 /** The suites of a scratch copy, and the servers that they share. */
@@ -32,17 +36,10 @@ export function createSuites(dir: string) {
   let servers: ServersOfRun | undefined;
 
   return {
-    /**
-     * @param titles parts of titles of tests; undefined for all of the file.
-     * @param mutated the file that is changed.
-     */
-    async run(
-      { tier, file }: Pick<Suite, 'tier' | 'file'>,
-      titles?: readonly string[],
-      mutated = '',
-    ): Promise<SuiteResult> {
-      if (tier === 'service') servers ??= await start();
-      return runJest(dir, { tier, file, titles, hasTemplate: !mutated.startsWith('migrations/') });
+    /** @param mutated the file that is changed. */
+    async run(selection: Selection, mutated = ''): Promise<SuiteResult> {
+      if (selection.tiers.includes('service')) servers ??= await start();
+      return runJest(dir, selection, !mutated.startsWith('migrations/'));
     },
     async stop(): Promise<void> {
       await servers?.stop();
@@ -58,25 +55,24 @@ export function createSuites(dir: string) {
   }
 }
 
-interface Run extends Pick<Suite, 'tier' | 'file'> {
-  titles: readonly string[] | undefined;
-  /** Whether databases are copies of the one that was migrated before. */
-  hasTemplate: boolean;
-}
-
-function runJest(dir: string, suite: Run): Promise<SuiteResult> {
+/** @param hasTemplate whether databases are copies of the one that was migrated before. */
+function runJest(
+  dir: string,
+  { tiers, files, titles }: Selection,
+  hasTemplate: boolean,
+): Promise<SuiteResult> {
   const output = path.join(dir, '.mutant.json');
   rmSync(output, { force: true });
   const args = [
     path.join(dir, 'node_modules', 'jest', 'bin', 'jest.js'),
-    suite.file,
+    ...files,
     ...['--config', path.join(dir, 'mutants', 'jest.config.js')],
-    ...['--selectProjects', suite.tier],
-    ...['--runInBand', '--forceExit', '--json', '--outputFile', output],
-    ...(suite.titles ? ['--testNamePattern', suite.titles.map(patternOf).join('|')] : []),
+    ...['--selectProjects', ...tiers],
+    ...['--runInBand', '--bail', '--forceExit'],
+    ...(titles ? ['--testNamePattern', titles.map(patternOf).join('|')] : []),
   ];
   const beganMs = performance.now();
-  const variables = suite.hasTemplate ? [] : ['TEST_TEMPLATE=none'];
+  const variables = hasTemplate ? [] : ['TEST_TEMPLATE=none'];
   const jest = spawn('env', [...variables, process.execPath, ...args], {
     cwd: dir,
     stdio: 'ignore',
@@ -85,10 +81,13 @@ function runJest(dir: string, suite: Run): Promise<SuiteResult> {
   });
   return new Promise((resolve, reject) => {
     let isLate = false;
-    const timer = setTimeout(() => {
-      isLate = true;
-      process.kill(-jest.pid!, 'SIGKILL');
-    }, LIMIT_MS[suite.tier]);
+    const timer = setTimeout(
+      () => {
+        isLate = true;
+        process.kill(-jest.pid!, 'SIGKILL');
+      },
+      Math.max(...tiers.map((tier) => LIMIT_MS[tier])) * (files.length > 1 ? 2 : 1),
+    );
     jest.on('error', (error) => {
       clearTimeout(timer);
       reject(error);
@@ -102,16 +101,14 @@ function runJest(dir: string, suite: Run): Promise<SuiteResult> {
   });
 }
 
-/** A file that cannot even be loaded leaves a message and no test. */
+/** A file that cannot even be loaded leaves no test. */
 function resultOf(output: string, code: number | null): Omit<SuiteResult, 'ms'> {
   if (!existsSync(output)) return { status: 'failed', tests: 0, failed: `it ended with ${code}` };
-  const result = JSON.parse(readFileSync(output, 'utf8')) as JestResult;
-  const tests = result.numPassedTests + result.numFailedTests;
-  if (code === 0) return { status: 'passed', tests };
-  const failed = result.testResults
-    .flatMap(({ assertionResults }) => assertionResults)
-    .find(({ status }) => status === 'failed')?.fullName;
-  return { status: 'failed', tests, failed: failed ?? 'it does not load' };
+  const result = JSON.parse(readFileSync(output, 'utf8')) as Pick<
+    SuiteResult,
+    'tests' | 'failed' | 'failedIn'
+  >;
+  return code === 0
+    ? { status: 'passed', tests: result.tests }
+    : { status: 'failed', failed: 'it does not load', ...result };
 }
-
-const patternOf = (text: string): string => text.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`);

@@ -1,13 +1,14 @@
 /** Account callbacks: entries, what an alarm does, and the outcomes of callbacks. */
-import type { Mutant } from '../mutant.ts';
+import type { HandWritten } from '../mutant.ts';
 import { service, unit, workflow } from '../mutant.ts';
 
-export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
+export const ACCOUNT_CALLBACK_MUTANTS: HandWritten[] = [
   {
     id: 'callback-midnight-value',
     file: 'api/account-callback/input.ts',
-    find: 'closingValue: input.midnight_value ?? input.peak_value,',
-    replace: 'closingValue: input.peak_value,',
+    in: 'callbackOf',
+    node: '??',
+    replace: '$<right>',
     wrong: 'wrong payload',
     what: 'every day closes with its peak',
     suite: unit('account-callback/input'),
@@ -15,8 +16,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-future-period',
     file: 'api/account-callback/input.ts',
-    find: 'if (periodStartMs + PERIOD_MS[kind] > sentAtMs + CLOCK_TOLERANCE_MS) {',
-    replace: 'if (periodStartMs > sentAtMs + CLOCK_TOLERANCE_MS) {',
+    in: 'problemOf',
+    node: '+ 1',
+    replace: '$<left>',
     wrong: 'wrong payload',
     what: 'an hour is delivered before it is over',
     suite: unit('account-callback/input'),
@@ -24,8 +26,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-entry-order',
     file: 'activities/account-callback/inputs.ts',
-    find: '`notification.entry_order(${entryId})`',
-    replace: "`split_part(${entryId}, '-', 1)`",
+    in: 'ORDER_OF',
+    text: 'notification.entry_order(${entryId}',
+    replace: "split_part(${entryId}, '-', 1",
     wrong: 'lost',
     what: 'of two entries of one millisecond the later one is dropped',
     suite: service('account-callback/inputs', 'kinds-F3'),
@@ -33,7 +36,8 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-replaced-after-emission',
     file: 'activities/account-callback/inputs.ts',
-    find: 'CASE WHEN known.emitted_at IS NULL THEN excluded.${name} ELSE known.${name} END',
+    in: 'unlessEmitted',
+    text: 'CASE WHEN known.emitted_at IS NULL THEN excluded.${name} ELSE known.${name} END',
     replace: 'excluded.${name}',
     wrong: 'wrong payload',
     what: 'a callback changes between two attempts',
@@ -42,8 +46,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-day-too-early',
     file: 'activities/account-callback/callback-rows.ts',
-    find: ' IS NOT TRUE\n     ORDER BY period_start_ms',
-    replace: ' IS DISTINCT FROM NULL\n     ORDER BY period_start_ms',
+    in: 'FIND_DUE_DAY',
+    text: 'NOT TRUE',
+    replace: 'DISTINCT FROM NULL',
     wrong: 'wrong order',
     what: 'a day is delivered before all trackings of the shard have caught up',
     suite: service('account-callback/pipeline', 'C2 a day is told only'),
@@ -51,8 +56,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-untracked-waited-for',
     file: 'activities/account-callback/inputs.ts',
-    find: 'until_ms = excluded.until_ms, is_waited_for = excluded.is_waited_for,',
-    replace: 'until_ms = excluded.until_ms,',
+    in: 'STORE_TRACKINGS',
+    text: 'is_waited_for = excluded.is_waited_for,',
+    replace: '',
     wrong: 'stuck',
     what: 'a user who was untracked holds up the days of the others',
     suite: service('account-callback/inputs', 'C2 the later of track'),
@@ -60,8 +66,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-next-retry',
     file: 'workflows/account-callback/workflow.ts',
-    find: 'untilHourEnds, untilRetry)',
-    replace: 'untilHourEnds)',
+    in: 'untilNextAlarm',
+    node: 'min()',
+    replace: 'Math.min($<arguments.0>, $<arguments.1>)',
     wrong: 'wrong time',
     what: 'a retry waits for the next alarm, up to five minutes',
     suite: workflow('account-callback/pipeline', 'C1'),
@@ -69,7 +76,8 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-urgent',
     file: 'workflows/account-callback/workflow.ts',
-    find: "if (isUnfinished) return 'pending';",
+    in: 'intervalAfter',
+    node: 'IfStatement',
     replace: '',
     wrong: 'stuck',
     what: 'of many callbacks five hundred are delivered every five minutes',
@@ -78,8 +86,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-hour-end',
     file: 'workflows/account-callback/workflow.ts',
-    find: 'return Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);',
-    replace: 'return Math.min(ALARM_INTERVALS_MS[interval], untilRetry);',
+    in: 'untilNextAlarm',
+    node: 'min()',
+    replace: 'Math.min($<arguments.0>, $<arguments.2>)',
     wrong: 'wrong time',
     what: 'hours are delivered up to five minutes after their end',
     suite: workflow('account-callback/pipeline', 'C1'),
@@ -87,8 +96,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-user-path',
     file: 'api/account-callback/callback.ts',
-    find: 'return `${PATH_PREFIX}${encodeURIComponent(userId)}/callbacks/${kind}`;',
-    replace: 'return `${PATH_PREFIX}${userId}/callbacks/${kind}`;',
+    in: 'callbackPath',
+    node: 'encodeURIComponent()',
+    replace: '$<arguments.0>',
     wrong: 'wrong person',
     what: 'a user id with a slash names another portfolio',
     suite: unit('account-callback/receiver'),
@@ -96,8 +106,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-key',
     file: 'api/account-callback/callback.ts',
-    find: '  `${kind}/${periodStartMs}/${encodeURIComponent(userId)}`;',
-    replace: '  `${kind}/${encodeURIComponent(userId)}`;',
+    in: 'callbackIdempotencyKey',
+    text: 'periodStartMs}/${',
+    replace: '',
     wrong: 'lost',
     what: 'the portfolio service takes the second hour for a repeat of the first',
     suite: unit('account-callback/receiver'),
@@ -105,8 +116,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-redirect',
     file: 'activities/http/caller.ts',
-    find: 'if (status >= 200 && status < 300) return',
-    replace: 'if (status >= 200 && status < 400) return',
+    in: 'deliver',
+    node: '<',
+    replace: '$<left> < 400',
     wrong: 'lost',
     what: 'a redirect counts as an acknowledgement',
     suite: service('account-callback/activities', 'C5 redirects'),
@@ -114,8 +126,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-ladder',
     file: 'activities/account-callback/activities.ts',
-    find: 'retryWaitMs(failure, callback.attempts + 1, retryLadderMs)',
-    replace: 'retryWaitMs(failure, 1, retryLadderMs)',
+    in: 'createAccountCallbackActivities.failedBy',
+    node: '+',
+    replace: '1',
     wrong: 'wrong time',
     what: 'all retries come a minute after each other',
     suite: service('account-callback/activities', 'C5 C6'),
@@ -123,8 +136,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-delivered-not-cleared',
     file: 'activities/account-callback/callback-rows.ts',
-    find: "SET status = 'delivered', settled_at = clock_timestamp()",
-    replace: "SET status = 'retrying', settled_at = NULL",
+    in: 'RECORD_DELIVERED',
+    text: "'delivered', settled_at = clock_timestamp()",
+    replace: "'retrying', settled_at = NULL",
     wrong: 'doubled',
     what: 'what was delivered is not settled',
     suite: service('account-callback/activities', 'C5 C6'),
@@ -132,8 +146,9 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   {
     id: 'callback-day-back',
     file: 'activities/account-callback/callback-rows.ts',
-    find: 'WHERE tracking.user_id = told.user_id AND daily_date < day`;',
-    replace: 'WHERE tracking.user_id = told.user_id`;',
+    in: 'advancedBy',
+    text: 'AND daily_date < day',
+    replace: '',
     wrong: 'doubled',
     what: 'the replay of an old day moves its user back, and days are told again',
     suite: service('account-callback/activities', 'C6 who has'),

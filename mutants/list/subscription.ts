@@ -1,13 +1,14 @@
 /** Subscriptions: rules, claims, credentials, and what agents and routers tell each other. */
-import type { Mutant } from '../mutant.ts';
+import type { HandWritten } from '../mutant.ts';
 import { service, unit } from '../mutant.ts';
 
-export const SUBSCRIPTION_MUTANTS: Mutant[] = [
+export const SUBSCRIPTION_MUTANTS: HandWritten[] = [
   {
     id: 'subscription-bucket-notifier',
     file: 'activities/subscription/supervisor.ts',
-    find: '(record.smp_host, record.smp_port, record.smp_ntf_id)',
-    replace: '(record.smp_host, record.smp_port, queue.ntf_id)',
+    in: 'START_WANTED',
+    text: 'record.smp_ntf_id',
+    replace: 'queue.ntf_id',
     wrong: 'lost',
     what: 'a queue with other credentials keeps a subscription that hears nothing',
     suite: service('subscription/records', 'N1 N6'),
@@ -15,8 +16,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-bucket-unreadable',
     file: 'activities/subscription/supervisor.ts',
-    find: 'AND NOT record.ntf_failed AND NOT record.smp_failed AS goes_on',
-    replace: 'AS goes_on',
+    in: 'START_WANTED',
+    text: 'AND NOT record.ntf_failed AND NOT record.smp_failed',
+    replace: '',
     wrong: 'stuck',
     what: 'a record that no worker can read is left to a worker',
     suite: service('subscription/records', 'N1 N6'),
@@ -24,8 +26,10 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-list-order',
     file: 'workflows/subscription/rules.ts',
-    find: "  'smp-key',\n  'smp-delete',\n",
-    replace: "  'smp-delete',\n  'smp-key',\n",
+    in: 'LIST_ORDER',
+    node: 'ArrayLiteralExpression',
+    replace:
+      "[\n  'smp-delete',\n  'smp-key',\n  'ntf-create',\n  'ntf-check',\n  'ntf-delete',\n  'ntf-rotate',\n  'token-delete',\n]",
     wrong: 'wrong order',
     what: 'a round deletes before it makes keys',
     suite: unit('subscription/rules', 'N2'),
@@ -33,7 +37,8 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-retry-growth',
     file: 'workflows/subscription/rules.ts',
-    find: 'Math.floor((delayUs * 3) / 2)',
+    in: 'nextRetry',
+    node: 'floor()',
     replace: 'delayUs * 2',
     wrong: 'wrong time',
     what: 'delays grow by half too much',
@@ -42,8 +47,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-deaths',
     file: 'workflows/subscription/rules.ts',
-    find: 'hasSurvived: count <= SURVIVED_DEATHS };',
-    replace: 'hasSurvived: count < SURVIVED_DEATHS };',
+    in: 'countDeath',
+    node: '<=',
+    replace: '$<left> < $<right>',
     wrong: 'stuck',
     what: 'a worker gives up a death too early',
     suite: unit('subscription/rules', 'N2'),
@@ -51,8 +57,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-status-alive',
     file: 'workflows/subscription/rules.ts',
-    find: "['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];",
-    replace: "['NEW', 'ACTIVE', 'INACTIVE', 'SERVICE'];",
+    in: 'STILL_SUBSCRIBED',
+    node: 'ArrayLiteralExpression',
+    replace: "['NEW', 'ACTIVE', 'INACTIVE', 'SERVICE']",
     wrong: 'doubled',
     what: 'a subscription that is being made is made a second time',
     suite: unit('subscription/rules'),
@@ -60,8 +67,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-flush',
     file: 'workflows/subscription/supervisor.ts',
-    find: "queue.splice(0, queue.length, { kind: 'reconcile' })",
-    replace: 'queue.splice(0, queue.length)',
+    in: 'handleSignals',
+    node: 'splice()',
+    replace: 'queue.splice(0, $<arguments.1>)',
     wrong: 'lost',
     what: 'a flush ends no subscription',
     suite: service('subscription/messages', 'N9 N17 scenario 13'),
@@ -69,8 +77,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-claim-guard',
     file: 'activities/subscription/records.ts',
-    find: 'WHERE record.agent_id = $1 AND record.conn_id = worked.conn_id AND record.claim = $2',
-    replace: 'WHERE record.agent_id = $1 AND record.conn_id = worked.conn_id AND (record.claim = $2 OR true)',
+    in: 'UPDATE_RECORDS',
+    text: 'record.claim = $2',
+    replace: '(record.claim = $2 OR true)',
     wrong: 'wrong order',
     what: 'a worker whose claim was replaced writes over the newer one',
     suite: service('subscription/records', 'N14'),
@@ -78,8 +87,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-generation-guard',
     file: 'activities/subscription/records.ts',
-    find: 'ntf_action = CASE WHEN generation = claimed_generation THEN worked.ntf_action ELSE record.ntf_action END,',
-    replace: 'ntf_action = worked.ntf_action,',
+    in: 'UPDATE_RECORDS',
+    text: 'CASE WHEN generation = claimed_generation THEN worked.ntf_action ELSE record.ntf_action END',
+    replace: 'worked.ntf_action',
     wrong: 'lost',
     what: 'what the supervisor has ordered since is overwritten',
     suite: service('subscription/records', 'N14'),
@@ -87,9 +97,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-null-guard',
     file: 'activities/subscription/records.ts',
-    find: 'WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[]) AND generation = claimed_generation`,\n};\n\n/**\n * Worker: deletes',
-    replace:
-      'WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[])`,\n};\n\n/**\n * Worker: deletes',
+    in: 'NULL_ACTIONS',
+    text: 'AND generation = claimed_generation',
+    replace: '',
     wrong: 'lost',
     what: 'a record is given up although the supervisor has started it over',
     suite: service('subscription/records', 'N14 N6'),
@@ -97,8 +107,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-delete-guard',
     file: 'activities/subscription/records.ts',
-    find: 'AND conn_id = ANY($3::text[]) AND generation <> claimed_generation\n    )',
-    replace: 'AND conn_id = ANY($3::text[]) AND false\n    )',
+    in: 'DELETE_WORKED_RECORDS',
+    text: 'generation <> claimed_generation',
+    replace: 'false',
     wrong: 'lost',
     what: 'a record that is to be created again keeps the ids of the deleted subscription',
     suite: service('subscription/records', 'N14 deletes a record'),
@@ -106,8 +117,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-due-order',
     file: 'activities/subscription/records.ts',
-    find: '     ORDER BY action_ts, conn_id\n     LIMIT $4',
-    replace: '     ORDER BY conn_id\n     LIMIT $4',
+    in: 'loadDue',
+    text: 'action_ts, conn_id',
+    replace: 'conn_id',
     wrong: 'wrong order',
     what: 'not the longest due come first',
     suite: service('subscription/records', 'N14 N3'),
@@ -115,8 +127,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-check-due',
     file: 'activities/subscription/records.ts',
-    find: "kind === 'ntf-check' && ms > nowMs ? []",
-    replace: 'kind === undefined ? []',
+    in: 'claimRecords',
+    node: '&&',
+    replace: 'kind === undefined',
     wrong: 'wrong time',
     what: 'subscriptions are checked all the time',
     suite: service('subscription/records', 'N14 N3'),
@@ -124,7 +137,8 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-load-guard',
     file: 'activities/subscription/records.ts',
-    find: '       AND record.generation = record.claimed_generation\n',
+    in: 'LOAD_WORK',
+    text: 'AND record.generation = record.claimed_generation',
     replace: '',
     wrong: 'doubled',
     what: 'a batch works on what the supervisor has started over',
@@ -135,8 +149,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-credentials-guard',
     file: 'activities/subscription/credentials.ts',
-    find: 'const mine = some.filter(({ item }) => ours.has(item.connId));',
-    replace: 'const mine = [...some];',
+    in: 'saveKeys',
+    node: 'filter()',
+    replace: '[...some]',
     wrong: 'lost',
     what: 'credentials of a claim that was replaced end up on the queue',
     suite: service('subscription/supervisor', 'N14 credentials of a claim'),
@@ -144,8 +159,9 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-sealed-context',
     file: 'api/key-box.ts',
-    find: "return Buffer.concat([header, Buffer.from(context, 'utf8')]);",
-    replace: 'return Buffer.concat([header, Buffer.from(context.slice(0, 0))]);',
+    in: 'authenticated',
+    node: 'from()',
+    replace: 'Buffer.from($<arguments.0>.slice(0, 0))',
     wrong: 'security',
     what: 'a sealed key opens in the row of another user',
     suite: unit('platform/key-box', 'N14'),
@@ -153,7 +169,8 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
   {
     id: 'subscription-checks-after-verification',
     file: 'activities/subscription/token.ts',
-    find: '      await makeChecksDue(db, agentId);\n',
+    in: 'createSubscriptionTokenActivities.verifyCode',
+    node: 'ExpressionStatement 2',
     replace: '',
     wrong: 'lost',
     what: 'a token heals, but the subscriptions of the former one stay dead until their next check',

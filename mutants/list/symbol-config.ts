@@ -1,13 +1,14 @@
 /** Symbol configuration: who is pushed to, when, and with which version. */
-import type { Mutant } from '../mutant.ts';
+import type { HandWritten } from '../mutant.ts';
 import { service, unit, workflow } from '../mutant.ts';
 
-export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
+export const SYMBOL_CONFIG_MUTANTS: HandWritten[] = [
   {
     id: 'symbol-ladder-end',
     file: 'activities/http/caller.ts',
-    find: 'ladderMs[Math.min(failures, ladderMs.length) - 1]',
-    replace: 'ladderMs[(failures - 1) % ladderMs.length]',
+    in: 'retryWaitMs',
+    node: '-',
+    replace: '(failures - 1) % ladderMs.length',
     wrong: 'wrong time',
     what: 'after its last step the ladder starts from the first step',
     suite: service('symbol-config/activities', 'kinds-F10'),
@@ -15,8 +16,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-alarm-sooner',
     file: 'workflows/symbol-config/workflow.ts',
-    find: 'one.atMs - other.atMs',
-    replace: 'other.atMs - one.atMs',
+    in: 'soonest',
+    node: '-',
+    replace: '$<right> - $<left>',
     wrong: 'wrong time',
     what: 'an alarm is put off by a later one',
     suite: workflow('symbol-config/rounds', 'S3 S4'),
@@ -24,8 +26,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-crawler-off',
     file: 'workflows/symbol-config/workflow.ts',
-    find: 'Math.min(state.fullPushDueMs, nextFullMs)',
-    replace: 'state.fullPushDueMs',
+    in: 'afterRound',
+    node: 'min()',
+    replace: '$<arguments.0>',
     wrong: 'wrong time',
     what: 'reconciliation waits for as long as the crawler would have',
     suite: workflow('symbol-config/rounds', 'S4 with a crawler'),
@@ -33,8 +36,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-failures-kept',
     file: 'activities/symbol-config/activities.ts',
-    find: 'acknowledged_at = clock_timestamp(), consecutive_failures = 0,',
-    replace: 'acknowledged_at = clock_timestamp(),',
+    in: 'RECORD_ACKNOWLEDGEMENT',
+    text: 'consecutive_failures = 0,',
+    replace: '',
     wrong: 'wrong budget',
     what: 'after a success the next failure waits for the longest step',
     suite: service('symbol-config/activities', 'S1'),
@@ -42,8 +46,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-changes-taken',
     file: 'workflows/symbol-config/workflow.ts',
-    find: 'toldChanges > pushedChanges;',
-    replace: 'toldChanges > pushedChanges + 1;',
+    in: 'hasChanges',
+    node: '>',
+    replace: '$& + 1',
     wrong: 'lost',
     what: 'a single change is not pushed until the next alarm',
     suite: workflow('symbol-config/rounds', 'S4 reconciliation'),
@@ -51,8 +56,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-version-floor',
     file: 'workflows/symbol-config/workflow.ts',
-    find: '  Math.max(version, numberOnFrom);',
-    replace: '  Math.min(version, numberOnFrom || version);',
+    in: 'versionFloorOf',
+    node: 'max()',
+    replace: 'Math.min($<arguments.0>, $<arguments.1> || $<arguments.0>)',
     wrong: 'lost',
     what: 'targets that hold a newer version refuse every list after a restore',
     suite: workflow('symbol-config/rounds', 'kinds-V8'),
@@ -60,8 +66,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-floor',
     file: 'workflows/symbol-config/workflow.ts',
-    find: 'takeSymbolSnapshot(versionFloorOf(state))',
-    replace: 'takeSymbolSnapshot(Math.min(0, versionFloorOf(state)))',
+    in: 'symbolConfig.pushRound',
+    node: 'versionFloorOf()',
+    replace: 'Math.min(0, $&)',
     wrong: 'stuck',
     what: 'after a restore the list keeps a version that targets refuse',
     suite: workflow('symbol-config/rounds', 'kinds-V8'),
@@ -69,8 +76,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-unheard-change',
     file: 'workflows/symbol-config/workflow.ts',
-    find: 'snapshot.version === version ? due',
-    replace: 'snapshot.version >= version ? due',
+    in: 'symbolConfig.pushRound',
+    node: '===',
+    replace: '$<left> >= $<right>',
     wrong: 'lost',
     what: 'a change that the workflow finds itself goes only to targets that are behind',
     suite: workflow('symbol-config/rounds', 'kinds-S3'),
@@ -78,8 +86,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-change-in-round',
     file: 'workflows/symbol-config/workflow.ts',
-    find: 'const { version, toldChanges: changes } = state;',
-    replace: 'const { version, toldChanges } = state;\n    const changes = toldChanges + 1;',
+    in: 'symbolConfig.pushRound',
+    node: 'VariableDeclaration 1',
+    replace: '{ version, toldChanges } = $<initializer>;\n    const changes = toldChanges + 1',
     wrong: 'lost',
     what: 'a change that comes while a round is under way waits for reconciliation',
     suite: workflow('symbol-config/rounds', 'kinds-S1'),
@@ -87,8 +96,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-receiver-older',
     file: 'client/symbol-config/receiver.ts',
-    find: 'if (held.version !== undefined && version < held.version) {',
-    replace: 'if (held.version !== undefined && version + 1 < held.version) {',
+    in: 'createReceiver.applyNext',
+    node: '<',
+    replace: '$<left> + 1 < $<right>',
     wrong: 'wrong order',
     what: 'a push that crosses a newer one puts the older list in force',
     suite: unit('symbol-config/receiver', 'S5'),
@@ -96,8 +106,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-alert-metadata',
     file: 'api/symbol-config/push.ts',
-    find: "return kind === 'price_collector'",
-    replace: "return kind !== 'price_alert' || symbols.length > 1",
+    in: 'pushBodyOf',
+    node: '===',
+    replace: "$<left> !== 'price_alert' || symbols.length > 1",
     wrong: 'wrong payload',
     what: 'alerts get what is made for collectors',
     suite: unit('symbol-config/receiver', 'S2'),
@@ -105,8 +116,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-targets-failing',
     file: 'activities/symbol-config/activities.ts',
-    find: 'WHERE $2 OR NOT is_gone AND (acknowledged_version IS DISTINCT FROM $1 OR consecutive_failures > 0)',
-    replace: 'WHERE $2 OR acknowledged_version IS DISTINCT FROM $1',
+    in: 'LOAD_TARGETS',
+    text: 'NOT is_gone AND (acknowledged_version IS DISTINCT FROM $1 OR consecutive_failures > 0)',
+    replace: 'acknowledged_version IS DISTINCT FROM $1',
     wrong: 'lost',
     what: 'a target that failed in a reconciliation is not pushed to again',
     suite: service('symbol-config/activities', 'S4 a target that failed'),
@@ -114,8 +126,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-empty-list',
     file: 'activities/symbol-config/activities.ts',
-    find: '       WHERE count > 0\n',
-    replace: '       WHERE count >= 0\n',
+    in: 'TAKE_SNAPSHOT',
+    text: '> 0',
+    replace: '>= 0',
     wrong: 'lost',
     what: 'an empty list takes the last one out of force',
     suite: service('symbol-config/e2e', 'S6'),
@@ -123,8 +136,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-same-list',
     file: 'activities/symbol-config/activities.ts',
-    find: 'AND (symbols IS DISTINCT FROM (SELECT symbols FROM latest) OR $2',
-    replace: 'AND (true OR symbols IS DISTINCT FROM (SELECT symbols FROM latest) OR $2',
+    in: 'TAKE_SNAPSHOT',
+    text: 'symbols IS',
+    replace: 'true OR symbols IS',
     wrong: 'wrong order',
     what: 'a list that has not changed gets a new version with every push',
     suite: service('symbol-config/activities', 'kinds-S3 a list'),
@@ -132,8 +146,9 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-put-back',
     file: 'workers/symbol-config.ts',
-    find: 'watchPostgres(owner, pushToAll)',
-    replace: 'watchPostgres(owner, async () => undefined && pushToAll())',
+    in: 'openSymbolConfig.startWork',
+    node: 'watchPostgres()',
+    replace: 'watchPostgres($<arguments.0>, async () => undefined && pushToAll())',
     wrong: 'wrong payload',
     what: 'after the restore of PostgreSQL targets stay on a list that the rows do not know, until reconciliation',
     suite: service('symbol-config/put-back', 'S5 I52 a PostgreSQL'),

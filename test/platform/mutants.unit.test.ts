@@ -1,8 +1,10 @@
-/** The list of `npm run test:mutants`, so that it does not rot: running it takes a quarter of an hour. */
+/** The lists of `npm run test:mutants`, so that they do not rot, and how places of changes are found. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { editsOf } from '../../mutants/generated.ts';
 import { MUTANTS } from '../../mutants/list.ts';
-import { WRONGS, mutate } from '../../mutants/mutant.ts';
+import { WRONGS } from '../../mutants/mutant.ts';
+import { changed } from '../../mutants/places.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
@@ -10,7 +12,7 @@ const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8
 test.each(MUTANTS.map((mutant) => [mutant.id, mutant] as const))(
   '%s changes one place of a file of the product',
   (_, mutant) => {
-    expect(mutate(read(mutant.file), mutant)).not.toBe(read(mutant.file));
+    expect(mutant.change(read(mutant.file))).not.toBe(read(mutant.file));
     expect(mutant.file).toMatch(/^(activities|api|catalog|cli|client|config|migrations|workers|workflows)\//);
   },
 );
@@ -34,4 +36,68 @@ test('survivors are few, and each has its reason', () => {
   const survivors = MUTANTS.filter(({ survives }) => survives !== undefined);
   expect(survivors.length).toBeLessThanOrEqual(MUTANTS.length * 0.05);
   expect(survivors.filter(({ survives }) => survives!.length < 20)).toEqual([]);
+});
+
+const SOURCE = `export function pay(amount: number, user?: User) {
+  if (user && amount > 0) send(limited(amount, 5), user);
+  return { amount, limit: 5 };
+}
+const FIND = \`
+  SELECT id FROM payments
+   WHERE amount >= $1 AND (user_id = $2
+         OR note LIKE 'a AND b') AND at BETWEEN $3 AND $4\`;
+const SCRIPT = \`
+  local paid = redis.call('GET', KEYS[1])
+  if paid then return paid end
+  redis.call('SET', KEYS[1], 1)\`;
+`;
+
+test.each([
+  [{ in: 'pay', node: '&&', replace: '$<right>' }, 'user && amount > 0', 'amount > 0'],
+  [
+    { in: 'pay', node: 'limited()', replace: '$<arguments.0> + $&' },
+    'limited(amount, 5)',
+    'amount + limited(amount, 5)',
+  ],
+  [{ in: 'pay', node: 'amount:', replace: '' }, '{ amount, limit', '{  limit'],
+  [{ in: 'pay', node: 'NumericLiteral 3', replace: '6' }, 'limit: 5', 'limit: 6'],
+  [{ in: 'FIND', text: "OR note LIKE 'a AND b')", replace: ')' }, "OR note LIKE 'a AND b')", ')'],
+  [{ in: 'FIND', text: '$2 OR', replace: '$2 AND' }, '$2\n         OR', '$2 AND'],
+])('%o changes its place and nothing else', (change, before, after) => {
+  expect(changed('pay.ts', SOURCE, change)).toBe(SOURCE.replace(before, () => after));
+});
+
+test.each([
+  [{ in: 'refund', node: '&&' }, "there is no declaration 'refund'"],
+  [{ in: 'pay', node: '||' }, "'pay' has 0 nodes '||', wanted is '||'"],
+  [{ in: 'pay', node: 'NumericLiteral' }, "'pay' has 3 nodes 'NumericLiteral', wanted is 'NumericLiteral'"],
+  [{ in: 'FIND', text: 'AND' }, "'FIND' has the text 'AND' 4 times"],
+])('%o is not found', (place, problem) => {
+  expect(() => changed('pay.ts', SOURCE, { ...place, replace: '' })).toThrow(problem);
+});
+
+test('places of generated mutants have ids that tell no text, and are changed alone', () => {
+  const edits = [...editsOf('pay.ts', SOURCE)].map(([id, { start, end, text }]) => [
+    id,
+    SOURCE.slice(start, end),
+    text,
+  ]);
+  expect(edits).toEqual([
+    ['pay.ts:pay:negated-condition-1', 'user && amount > 0', '!(user && amount > 0)'],
+    ['pay.ts:pay:omitted-conjunct-1', 'user', 'true'],
+    ['pay.ts:pay:omitted-conjunct-2', 'amount > 0', 'true'],
+    ['pay.ts:pay:off-by-one-1', '>', '>='],
+    ['pay.ts:pay:omitted-call-1', 'send(limited(amount, 5), user);', ';'],
+    ['pay.ts:FIND:sql-omitted-conjunct-1', 'amount >= $1', '(amount >= $1 OR true)'],
+    ['pay.ts:FIND:sql-off-by-one-1', '>=', '>'],
+    [
+      'pay.ts:FIND:sql-omitted-conjunct-2',
+      "(user_id = $2\n         OR note LIKE 'a AND b')",
+      "((user_id = $2\n         OR note LIKE 'a AND b') OR true)",
+    ],
+    ['pay.ts:FIND:sql-omitted-conjunct-3', 'at BETWEEN $3 AND $4', '(at BETWEEN $3 AND $4 OR true)'],
+    ['pay.ts:SCRIPT:lua-negated-condition-1', 'paid', 'not (paid)'],
+    ['pay.ts:SCRIPT:lua-omitted-line-1', 'if paid then return paid end', ''],
+    ['pay.ts:SCRIPT:lua-omitted-line-2', "redis.call('SET', KEYS[1], 1)", ''],
+  ]);
 });
