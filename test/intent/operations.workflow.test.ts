@@ -44,4 +44,16 @@ test('U2 an operation whose row was paused before its workflow heard of it waits
   expect(await run.query('state')).toMatchObject({ status: 'paused', changedBy: 'nina', done: 1 });
   await run.update(RESUME_UPDATE, { requestedBy: 'max' });
   expect(await run.result()).toMatchObject({ status: 'done', changedBy: 'max', done: 3 });
+  expect(run.calls('notePause').map(({ args }) => args)).toEqual([['replay-1', null]]);
+});
+
+test('U2 the row of an operation says who paused it; an order by a name that cannot be stored is refused', async () => {
+  const page = hold<OperationStep>();
+  const run = await begin(page);
+  await run.until('the page', () => run.calls('doPage').length === 1);
+  await expect(run.update(PAUSE_UPDATE, { requestedBy: '\0' })).rejects.toThrow('requestedBy must be a text');
+  await run.update(PAUSE_UPDATE, { requestedBy: 'bert' });
+  page.release(step(1));
+  await run.advance(1_000);
+  expect(run.calls('notePause').map(({ args }) => args)).toEqual([['replay-1', 'bert']]);
 });

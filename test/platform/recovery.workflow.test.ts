@@ -1,5 +1,7 @@
-/** What a recovery asks for, kind by kind. */
-import { startWorkflow } from '../workflow-tier.ts';
+/** What a recovery asks for, kind by kind, and when workflows of schedules and readers go on in a new run. */
+import { CancelledFailure } from '@temporalio/common';
+import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
+import { hold, startWorkflow } from '../workflow-tier.ts';
 
 test('I54 a recovery reconciles intents until nothing is left, and rewinds and reconciles the other kinds', async () => {
   const found = [{ published: 2 }, { intents: 1, failed: 1 }, { failed: 1 }];
@@ -31,4 +33,27 @@ test('I54 a recovery reconciles intents until nothing is left, and rewinds and r
     ),
   });
   expect(run.calls('rewind')).toHaveLength(4);
+});
+
+test('I29 a retention that has not deleted everything goes on in a new run', async () => {
+  const pages = [
+    { deleted: { records: 500 }, isUnfinished: true },
+    { deleted: { records: 3 }, isUnfinished: false },
+  ];
+  const run = await startWorkflow('retention', [], { activities: { deleteExpired: () => pages.shift() } });
+  expect(await run.result()).toEqual({ records: 3 });
+  expect(run.continuations).toHaveLength(1);
+});
+
+test('I51 a reader that is to be renewed stops reading and goes on in a new run', async () => {
+  const reading = hold();
+  const run = await startWorkflow('streamBridge', ['notification:intents'], {
+    activities: { bridgeStream: () => reading },
+  });
+  await run.until('the reader', () => run.calls('bridgeStream').length === 1);
+  run.signal(RENEW_SIGNAL);
+  await run.advance();
+  expect(reading.isCancelRequested).toBe(true);
+  reading.fail(new CancelledFailure('it was asked to stop'));
+  expect((await run.continuation()).args).toEqual(['notification:intents']);
 });
