@@ -216,21 +216,6 @@ test('N7 N17 scenario 34: old records: deletes and rotations go on after OK and 
   for (const connId of connIds.slice(0, 3)) expect((await queueOf(connId)).row.ntf_id).toBeNull();
 });
 
-test('N7 the rotation of an old record makes nothing for a connection that is switched off', async () => {
-  const connId = await createOne();
-  await agent.rows('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [connId]);
-  const made = callsOf('NKEY').length;
-  await agent.rows(
-    "UPDATE subscriptions.ntf_subscriptions SET ntf_action = 'R', action_ts = clock_timestamp() WHERE conn_id = $1",
-    [connId],
-  );
-  await agent.worker('ntf-ntf', ntf().address).signal('work');
-  await eventually('the rotation', async () => (await agent.record(connId))?.ntf_action !== 'R');
-  await agent.idle();
-  expect(await agent.record(connId)).toBeUndefined();
-  expect(callsOf('NKEY')).toHaveLength(made);
-});
-
 test('N14 credentials are kept sealed, on the queue that is used, and no key is in a history or a log', async () => {
   const connId = await createOne();
   const [queue] = await agent.rows<{
