@@ -403,11 +403,6 @@ const subscription: Dashboard = {
   about: 'Subscriptions on messaging and notification routers, and tokens.',
   panels: [
     {
-      title: 'Subscriptions',
-      about: 'By status.',
-      queries: [['max by (status) (notification_subscriptions_rows)', legend('status')]],
-    },
-    {
       title: 'Due now',
       about: 'By pool of workers; stays near 0 when routers answer.',
       queries: [['max by (pool) (notification_subscriptions_due)', legend('pool')]],
@@ -433,7 +428,6 @@ const subscription: Dashboard = {
       'kind',
       'result',
     ]),
-    rates('Commands', 'That supervisors carried out.', 'notification_subscriptions_commands_total', ['kind']),
     rates('Events', 'About errors, as clients are told them.', 'notification_subscriptions_events_total', [
       'kind',
     ]),

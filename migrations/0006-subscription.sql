@@ -195,7 +195,6 @@ CREATE INDEX ntf_subscriptions_smp_due_idx ON subscriptions.ntf_subscriptions
     (agent_id, smp_host, smp_port, action_ts, conn_id) WHERE smp_action IS NOT NULL AND NOT smp_failed;
 
 -- What gauges count.
-CREATE INDEX ntf_subscriptions_status_idx ON subscriptions.ntf_subscriptions (status);
 CREATE INDEX ntf_subscriptions_ntf_due_at_idx ON subscriptions.ntf_subscriptions (action_ts)
     WHERE ntf_action IS NOT NULL AND NOT ntf_failed;
 CREATE INDEX ntf_subscriptions_without_action_idx ON subscriptions.ntf_subscriptions (agent_id, conn_id)

@@ -61,7 +61,7 @@ export function openSubscriptions(context: ProcessContext): Role {
 
   return {
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
-    longLived: [supervisor],
+    longLived: [{ ...supervisor, isNeverIdle: true }],
     expiring: subscriptionTables(),
     mostActivities: MOST_ACTIVITIES,
 

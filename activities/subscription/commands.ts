@@ -1,20 +1,19 @@
 /**
- * Waking the workflows of an agent: its supervisor by commands, its workers because something is due. Always by
+ * Waking the workflows of an agent: its supervisor because rows have changed, its workers because something is due. Always by
  * signal-with-start: one that has ended starts again, one that runs looks again, and no command is lost. Safe to
  * repeat.
  */
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Logger } from 'pino';
-import type { Command, CommandKind, WorkerKey, WorkerPool } from '../../workflows/subscription/contract.ts';
+import type { WorkerKey, WorkerPool } from '../../workflows/subscription/contract.ts';
 import {
-  COMMAND_SIGNAL,
-  FLUSH_AND_SMP_DELETE_SIGNAL,
   POOL_WORKER_WORKFLOW,
+  RECONCILE_SIGNAL,
   SUBSCRIPTION_TASK_QUEUE,
   WORK_SIGNAL,
-  commandsAbout,
   poolWorkerWorkflowId,
+  signalsAbout,
   supervisorOf,
 } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
@@ -44,26 +43,19 @@ export type SubscriptionCommands = ReturnType<typeof createSubscriptionCommands>
 
 export function createSubscriptionCommands(resources: KickResources) {
   return {
-    /** Sends a command about connections. The caller has looked at the instant gate, if the command passes it. */
-    async send(agentId: string, kind: CommandKind, connIds: readonly string[]): Promise<void> {
-      for (const page of commandsAbout(kind, connIds)) await signal(agentId, COMMAND_SIGNAL, page);
+    /** Has the supervisor bring subscriptions in line with the rows. @param connIds default: all of the agent. */
+    async reconcile(agentId: string, connIds?: readonly string[]): Promise<void> {
+      const { workflowType, ...options } = supervisorOf(agentId);
+      for (const signalArgs of signalsAbout(connIds)) {
+        const signal = { signal: RECONCILE_SIGNAL, signalArgs };
+        await resources.workflows.signalWithStart(workflowType, { ...options, ...signal });
+      }
     },
-
-    /** Subscribes all connections that want it. The caller knows that the gate is open. */
-    createAll: (agentId: string): Promise<void> => signal(agentId, COMMAND_SIGNAL, { kind: 'create' }),
-
-    /** Forgets what waits, and ends the subscriptions of all connections: the token wants none any more. */
-    flushAndSmpDeleteAll: (agentId: string): Promise<void> => signal(agentId, FLUSH_AND_SMP_DELETE_SIGNAL),
 
     /** Wakes the worker for the token deletions on a notification router. */
     kickTokenDeletion: (agentId: string, server: ServerKey): Promise<void> =>
       kick(resources, { agentId, pool: 'ntf-tkn-del', server }),
   };
-
-  async function signal(agentId: string, name: string, ...signalArgs: Command[]): Promise<void> {
-    const { workflowType, ...options } = supervisorOf(agentId);
-    await resources.workflows.signalWithStart(workflowType, { ...options, signal: name, signalArgs });
-  }
 }
 
 async function kick({ workflows }: KickResources, key: WorkerKey): Promise<void> {

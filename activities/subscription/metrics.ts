@@ -1,7 +1,7 @@
 /** The counters and gauges of notification subscriptions. */
 import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
-import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
+import type { WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import type { GaugeRead } from '../metrics.ts';
 import { COUNTED_AT_MOST, countersOf, gaugesOfRows } from '../metrics.ts';
@@ -19,10 +19,6 @@ export function createSubscriptionMetrics(meter: Meter) {
       'notification.subscriptions.work',
       'Attempts at work on subscriptions and tokens, by how they ended',
     ),
-    subscriptionCommand: counter<{ kind: CommandKind }>(
-      'notification.subscriptions.commands',
-      'Commands that supervisors carried out',
-    ),
     subscriptionEvent: counter<{ kind: EventKind }>(
       'notification.subscriptions.events',
       'Events about errors, as clients are told them',
@@ -34,7 +30,6 @@ export function createSubscriptionMetrics(meter: Meter) {
   };
 }
 
-const ROWS = 'notification.subscriptions.rows';
 const DUE = 'notification.subscriptions.due';
 const WITHOUT_ACTION = 'notification.subscriptions.without_action';
 const UNREADABLE = 'notification.subscriptions.unreadable';
@@ -44,7 +39,6 @@ export function subscriptionGauges(db: Pool): GaugeRead[] {
   const gaugeOf = (gauge: string, description: string, statement: Statement) =>
     gaugesOfRows(db, { [gauge]: { description } }, statement);
   return [
-    gaugeOf(ROWS, `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more`, COUNT_RECORDS),
     gaugeOf(
       DUE,
       'Subscriptions and token deletions that something is to be done about now, by pool',
@@ -67,35 +61,6 @@ export function subscriptionGauges(db: Pool): GaugeRead[] {
     ),
   ];
 }
-
-/**
- * What a router last said may be any text: only the words that are known become an attribute. From each status, the next
- * one is one look into the index; there are few, and only so many unknown ones are looked at.
- */
-const COUNT_RECORDS = {
-  name: 'count_subscription_records',
-  text: `
-    WITH RECURSIVE found AS (
-      SELECT min(status) AS status FROM subscriptions.ntf_subscriptions
-      UNION ALL
-      SELECT (SELECT min(next.status) FROM subscriptions.ntf_subscriptions AS next WHERE next.status > found.status)
-        FROM found
-       WHERE found.status IS NOT NULL
-    ), statuses AS (
-      SELECT status FROM found WHERE status IS NOT NULL LIMIT 100
-    )
-    SELECT CASE WHEN status ~ '^CREATED (NEW|PENDING|ACTIVE|INACTIVE|SERVICE)$' OR status NOT LIKE 'CREATED %'
-                THEN status ELSE 'CREATED other' END AS status,
-           sum(count)::float8 AS "${ROWS}"
-      FROM statuses
-     CROSS JOIN LATERAL (
-       SELECT count(*) AS count
-         FROM (SELECT FROM subscriptions.ntf_subscriptions AS record
-                WHERE record.status = statuses.status
-                LIMIT ${COUNTED_AT_MOST}) AS these
-     ) AS counted
-     GROUP BY 1`,
-};
 
 /** In the order of the index that has them, without which PostgreSQL might read the table in search of them. */
 const counted = (table: string, condition: string, order: string): string => `

@@ -15,10 +15,9 @@ import { NO_ACTIVE_TOKEN, unreadableItem, whileBeating, workOn } from './batches
 import type { WorkerRow } from './commands.ts';
 import { workersIn } from './commands.ts';
 import type { WorkItem } from './records.ts';
-import { DELETE_WORKED_RECORDS, updateRecords } from './records.ts';
+import { DELETE_WORKED_RECORDS, START_WANTED, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/ports.ts';
 import type { NewSubscriptionRequest, RouterAddress, RouterError, RouterResult } from './router/ports.ts';
-import { START_WANTED } from './supervisor.ts';
 import type { TokenRow } from './token-rows.ts';
 
 const NO_CREDENTIALS: RouterError = {

@@ -31,8 +31,8 @@ import { loadToken } from './token-rows.ts';
 const PAGE = MAX_CONNECTIONS;
 /** Connections that one statement looks at. */
 const LOOKED_AT = 2_000;
-/** Subscriptions of an agent that one run has ended. */
-const MOST_UNWANTED = 20 * MAX_CONNECTIONS;
+/** Connections that one run names; of more, the supervisor looks at all, and leaves those alone that are in order. */
+const MOST_NAMED = 20 * MAX_CONNECTIONS;
 
 /**
  * Whether an agent with this token wants its subscriptions: `kept`, `ended`, or neither while the token cannot be used,
@@ -73,7 +73,7 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
   return [
     ofAgents('unreadable row', ['recovered'], recoverUnreadable),
     ofAgents('due worker', ['kicks', 'replaced'], wakeWorkers),
-    ofAgents('subscription that differs', ['creates', 'unwanted'], bringInOrder),
+    ofAgents('subscription that differs', ['differing'], bringInOrder),
   ];
 
   /** Everything of one agent is one item: what fails for it does not stop the other agents, nor what comes next. */
@@ -91,26 +91,21 @@ export function subscriptionReconciliation(resources: ReconciliationResources): 
   }
 
   /**
-   * Has subscriptions made for connections that want one and have no record: their Create was lost. Has those ended that
-   * are not wanted any more: of connections that are switched off or deleted, and all when the agent wants none. One
+   * Has subscriptions made for connections that want one and have no record, and those ended that are not wanted any
+   * more: of connections that are switched off or deleted, and all when the agent wants none. Their commands were lost. One
    * that was given up is left alone until something about it changes, and follows that then, in either direction.
    */
   async function bringInOrder(agentId: string): Promise<Counts> {
     const keeping = keepingOf(await loadToken(db, agentId));
-    const missing: string[] = [];
-    const unwanted: string[] = [];
-    for (let next: string | null = ''; next !== null && unwanted.length < MOST_UNWANTED;) {
+    const differing: string[] = [];
+    for (let next: string | null = ''; next !== null && differing.length <= MOST_NAMED;) {
       const values: unknown[] = [agentId, keeping === 'kept', keeping === 'ended', next, LOOKED_AT];
       const [page] = await query<PageRow>(db, LIST_DIFFERING, values);
-      missing.push(...page!.missing.slice(0, MAX_CONNECTIONS - missing.length));
-      unwanted.push(...page!.unwanted);
+      differing.push(...page!.differing);
       ({ next } = page!);
     }
-    // Too many to name: the command looks at all connections, and costs little for those with a subscription.
-    const isMany = missing.length === MAX_CONNECTIONS;
-    if (isMany) await commands.createAll(agentId);
-    await commands.send(agentId, 'reconcile', [...(isMany ? [] : missing), ...unwanted]);
-    return { creates: missing.length, unwanted: unwanted.length };
+    await commands.reconcile(agentId, differing.length > MOST_NAMED ? undefined : differing);
+    return { differing: differing.length };
   }
 
   /**
@@ -157,8 +152,7 @@ function doesOpen(keyBox: KeyBox, agentId: string, row: RecordRow): boolean {
 }
 
 interface PageRow {
-  missing: string[];
-  unwanted: string[];
+  differing: string[];
   /** The last connection of a full page. */
   next: string | null;
 }
@@ -191,8 +185,8 @@ const LIST_DIFFERING = {
        WHERE agent_id = $1 AND conn_id > $4
        ORDER BY conn_id
        LIMIT $5
-    ), differing AS MATERIALIZED (
-      SELECT page.conn_id, record.conn_id IS NULL AND NOT is_deleted AS is_missing
+    ), differing AS (
+      SELECT page.conn_id
         FROM page
         LEFT JOIN subscriptions.ntf_subscriptions AS record
                ON record.agent_id = $1 AND record.conn_id = page.conn_id
@@ -208,8 +202,7 @@ const LIST_DIFFERING = {
                                                                                WHERE agent_id = $1)))
              END
     )
-    SELECT ARRAY(SELECT conn_id FROM differing WHERE is_missing ORDER BY conn_id) AS missing,
-           ARRAY(SELECT conn_id FROM differing WHERE NOT is_missing ORDER BY conn_id) AS unwanted,
+    SELECT ARRAY(SELECT conn_id FROM differing ORDER BY conn_id) AS differing,
            (SELECT max(conn_id) FROM page HAVING count(*) = $5) AS next`,
 };
 

@@ -18,7 +18,7 @@ import { ACTION_COLUMNS, actionOf, queueOf, recipientKeyContext } from '../../ap
 import type { ClaimOrder, ClaimResult, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
-import { inTransaction, query, run } from '../postgres.ts';
+import { columnsOf, inTransaction, query, run } from '../postgres.ts';
 import type { QueueRef, RouterAddress } from './router/ports.ts';
 
 /** A connection, as statements name it. */
@@ -48,21 +48,13 @@ export async function updateRecords(
   { agentId, claim }: { agentId: string; claim: number },
   records: readonly WorkedRecord[],
 ): Promise<string[]> {
-  const values = records.map((record) => {
-    const [ntfAction, smpAction] = ACTION_COLUMNS[record.action];
-    return {
-      conn_id: record.connId,
-      smp_ntf_id: record.notifierId,
-      ntf_sub_id: record.subscriptionId,
-      status: record.status,
-      ntf_host: record.ntfServer.host,
-      ntf_port: record.ntfServer.port,
-      ntf_action: ntfAction,
-      smp_action: smpAction,
-      action_ms: record.actionMs,
-    };
+  const values = records.map(({ ntfServer: { host, port }, action, ...record }) => {
+    const [ntfAction, smpAction] = ACTION_COLUMNS[action];
+    return { ...record, host, port, ntfAction, smpAction };
   });
-  return idsIn(await run<IdRow>(client, UPDATE_RECORDS, [agentId, claim, JSON.stringify(values)]));
+  const ids = columnsOf(values, 'connId', 'notifierId', 'subscriptionId', 'status');
+  const next = columnsOf(values, 'host', 'port', 'ntfAction', 'smpAction', 'actionMs');
+  return idsIn(await run<IdRow>(client, UPDATE_RECORDS, [agentId, claim, ...ids, ...next]));
 }
 
 const UPDATE_RECORDS = {
@@ -76,9 +68,8 @@ const UPDATE_RECORDS = {
            smp_action = CASE WHEN generation = claimed_generation THEN worked.smp_action ELSE record.smp_action END,
            action_ts = CASE WHEN generation = claimed_generation THEN to_timestamp(worked.action_ms / 1000) ELSE action_ts END,
            claimed_generation = generation, updated_at = clock_timestamp()
-      FROM jsonb_to_recordset($3::jsonb) AS worked
-           (conn_id text, smp_ntf_id text, ntf_sub_id text, status text, ntf_host text, ntf_port int, ntf_action text,
-            smp_action text, action_ms float8)
+      FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::text[], $10::text[], $11::float8[])
+           AS worked (conn_id, smp_ntf_id, ntf_sub_id, status, ntf_host, ntf_port, ntf_action, smp_action, action_ms)
      WHERE record.agent_id = $1 AND record.conn_id = worked.conn_id AND record.claim = $2
     RETURNING record.conn_id`,
 };
@@ -180,6 +171,67 @@ const MAKE_CHECKS_DUE = {
     )
     SELECT (SELECT count(*)::int FROM made) AS made,
            (SELECT ARRAY[agent_id, conn_id] FROM page ORDER BY agent_id DESC, conn_id DESC LIMIT 1) AS last`,
+};
+
+// --- Commands ----------------------------------------------------------------------------------------------------
+
+const AT_NOW = `to_timestamp($3::float8 / 1000)`;
+
+/**
+ * What becomes of connections that want notifications: a record that is missing is made, one that does not agree with its
+ * queue or that no worker continues is started over, and for every other one its worker is woken.
+ *
+ * A queue on another router is a mismatch also while neither side has an id: a worker that is woken for the router of the
+ * queue would never find the record. Another fingerprint is no mismatch. $1 agent, $2 connections, $3 now, epoch ms.
+ */
+export const START_WANTED = {
+  name: 'start_wanted_subscriptions',
+  text: `
+    WITH found AS MATERIALIZED (
+      SELECT connection.conn_id, connection.user_id, queue.host, queue.port, record.ntf_host, record.ntf_port, record.smp_action,
+             (queue.host, queue.port, queue.ntf_id) IS NOT DISTINCT FROM (record.smp_host, record.smp_port, record.smp_ntf_id)
+               AND (record.smp_action = 'K' OR record.ntf_action IN ('N', 'C'))
+               AND NOT record.ntf_failed AND NOT record.smp_failed AS goes_on
+        FROM subscriptions.connections AS connection
+       CROSS JOIN LATERAL (${queueOf('connection')}) AS queue
+        LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)
+       WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
+         AND NOT connection.is_deleted AND connection.enable_ntfs IS NOT FALSE
+    ), started AS (
+      INSERT INTO subscriptions.ntf_subscriptions AS record
+             (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, smp_action, action_ts)
+      SELECT $1, found.conn_id, found.user_id, found.host, found.port, token.host, token.port, 'NEW', 'K', ${AT_NOW}
+        FROM found
+        JOIN subscriptions.ntf_tokens AS token ON token.agent_id = $1
+       WHERE goes_on IS NOT TRUE
+       ORDER BY found.conn_id
+      ON CONFLICT (agent_id, conn_id) DO UPDATE
+         SET smp_host = excluded.smp_host, smp_port = excluded.smp_port, smp_ntf_id = NULL,
+             ntf_host = excluded.ntf_host, ntf_port = excluded.ntf_port, ntf_sub_id = NULL,
+             status = excluded.status, ntf_action = NULL, smp_action = excluded.smp_action, action_ts = excluded.action_ts,
+             generation = record.generation + 1, ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
+      RETURNING smp_host AS host, smp_port AS port
+    )
+    SELECT 'ntf-smp' AS pool, host, port FROM started
+     UNION
+    SELECT 'ntf-smp', host, port FROM found WHERE goes_on AND smp_action = 'K'
+     UNION
+    SELECT 'ntf-ntf', ntf_host, ntf_port FROM found WHERE goes_on AND smp_action IS NULL
+     ORDER BY 1, 2, 3`,
+};
+
+/** Has subscriptions ended of connections that are deleted or switched off. $1 agent, $2 connections, $3 now, epoch ms, $4 of all. */
+export const END_RECORDS = {
+  name: 'end_subscription_records',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions AS record
+       SET ntf_action = NULL, smp_action = 'D', action_ts = ${AT_NOW}, generation = generation + 1,
+           ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
+      FROM subscriptions.connections AS connection
+     WHERE record.agent_id = $1 AND record.conn_id = ANY($2::text[])
+       AND (connection.agent_id, connection.conn_id) = (record.agent_id, record.conn_id)
+       AND (is_deleted OR enable_ntfs IS FALSE OR $4)
+    RETURNING 'ntf-smp' AS pool, smp_host AS host, smp_port AS port`,
 };
 
 // --- Pick-ups ----------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ export interface SubscriptionTokenResources {
   notificationRouter: NotificationRouter;
   /** Of which one is chosen at random when a token is made. */
   ntfServers: readonly RouterAddress[];
-  commands: Pick<SubscriptionCommands, 'createAll' | 'flushAndSmpDeleteAll' | 'kickTokenDeletion'>;
+  commands: SubscriptionCommands;
 }
 
 export type SubscriptionTokenActivities = ReturnType<typeof createSubscriptionTokenActivities>;
@@ -115,11 +115,9 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         return { ok: true };
       }),
 
-    /** Has subscriptions follow a token that was changed or deleted. What waits to be made is forgotten if none are wanted. */
+    /** Has subscriptions follow a token that was changed or deleted. */
     async followToken(agentId: string): Promise<void> {
-      const keeping = keepingOf(await rows.loadToken(db, agentId));
-      if (keeping === 'kept') await commands.createAll(agentId);
-      if (keeping === 'ended') await commands.flushAndSmpDeleteAll(agentId);
+      if (keepingOf(await rows.loadToken(db, agentId)) !== 'as they are') await commands.reconcile(agentId);
     },
 
     /** Has the device told now and then to look for messages. @throws ApplicationFailure while the router is away. */

@@ -6,14 +6,15 @@
 import type { Given } from '../../api/given.ts';
 import { given } from '../../api/given.ts';
 import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { isGateOpen, queueOf } from '../../api/subscription/rows.ts';
-import type { Command, SupervisorState } from '../../workflows/subscription/contract.ts';
+import type { SupervisorState } from '../../workflows/subscription/contract.ts';
 import {
-  COMMAND_SIGNAL,
   CONNECTION_ID,
+  RECONCILE_SIGNAL,
   SUBSCRIPTION_STATE_QUERY,
   TRUST_ROUTER_UPDATE,
-  commandsAbout,
+  signalsAbout,
   supervisorOf,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
@@ -177,7 +178,9 @@ export function subscriptionOperations(resources: OperatorResources) {
             ifNotRunning: 'a service with the role subscription starts it',
           },
           (supervisor) =>
-            supervisor.executeUpdate<void, [BinaryAddress]>(TRUST_ROUTER_UPDATE, { args: [router] }),
+            supervisor.executeUpdate<void, [string]>(TRUST_ROUTER_UPDATE, {
+              args: [routerAddressText(router, router.protocol)],
+            }),
         ),
       ),
 
@@ -190,9 +193,8 @@ export function subscriptionOperations(resources: OperatorResources) {
      */
     retry: (connIds?: readonly string[], requester?: Requester): Promise<void> =>
       asAction('retry', requester, connIds ? { target: targetOf(connIds) } : {}, async () => {
-        if (!connIds) return command({ kind: 'reconcile' });
         // The supervisor takes no command that names one.
-        if (!connIds.every((connId) => CONNECTION_ID.test(connId)))
+        if (connIds?.some((connId) => !CONNECTION_ID.test(connId)))
           throw new OperationFailedError(`connection ids ${NO_CONNECTION_ID}`);
         return reconcile(connIds);
       }),
@@ -240,19 +242,14 @@ export function subscriptionOperations(resources: OperatorResources) {
     if (isGateOpen(rows[0])) await reconcile(connIds);
   }
 
-  async function reconcile(connIds: readonly string[]): Promise<void> {
-    for (const page of commandsAbout('reconcile', connIds)) await command(page);
-  }
-
-  async function command(what: Command): Promise<void> {
+  async function reconcile(connIds?: readonly string[]): Promise<void> {
     const { workflowType, ...options } = supervisorOf(agentId);
-    await bounded(temporal, () =>
-      temporal.workflow.signalWithStart(workflowType, {
-        ...options,
-        signal: COMMAND_SIGNAL,
-        signalArgs: [what],
-      }),
-    );
+    for (const signalArgs of signalsAbout(connIds)) {
+      const signal = { signal: RECONCILE_SIGNAL, signalArgs };
+      await bounded(temporal, () =>
+        temporal.workflow.signalWithStart(workflowType, { ...options, ...signal }),
+      );
+    }
   }
 
   function viewOf(row: SubscriptionRow): SubscriptionView {

@@ -3,20 +3,14 @@ import { randomBytes } from 'node:crypto';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import { createKeyBox } from '../../api/key-box.ts';
+import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
 import { OperationFailedError, createOperator } from '../../client/operator.ts';
+import { createLogger } from '../../workers/logger.ts';
 import type { Service } from '../../workers/service.ts';
-import type {
-  Command,
-  CommandKind,
-  WorkerPool,
-  PoolWorkerState,
-  SupervisorState,
-} from '../../workflows/subscription/contract.ts';
+import type { WorkerPool, PoolWorkerState, SupervisorState } from '../../workflows/subscription/contract.ts';
 import {
-  COMMAND_SIGNAL,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
-  SUPERVISOR_WORKFLOW,
   poolWorkerWorkflowId,
   supervisorWorkflowId,
   tokenWorkflowId,
@@ -116,7 +110,9 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
   const { smp = 1, ntf = 1 } = given;
   const slot: Slot = given.slot ?? (await takeSlot());
   const routers: Routers = await startRouters({ smp, ntf });
-  const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));
+  const { workflow: workflows } = slot.client;
+  const supervisor = workflows.getHandle(supervisorWorkflowId(AGENT));
+  const commands = createSubscriptionCommands({ workflows, log: createLogger('silent') });
 
   const rows = async <Row>(sql: string, values: unknown[] = []): Promise<Row[]> => {
     try {
@@ -246,16 +242,8 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
 
     operator,
 
-    async command(kind: CommandKind, connIds?: string[], agentId = AGENT): Promise<void> {
-      const command: Command = { kind, ...(connIds === undefined ? {} : { connIds }) };
-      await slot.client.workflow.signalWithStart(SUPERVISOR_WORKFLOW, {
-        workflowId: supervisorWorkflowId(agentId),
-        taskQueue: SUBSCRIPTION_TASK_QUEUE,
-        args: [agentId],
-        signal: COMMAND_SIGNAL,
-        signalArgs: [command],
-      });
-    },
+    /** A command that looks at no gate; default: for all connections. */
+    command: (connIds?: readonly string[]): Promise<void> => commands.reconcile(AGENT, connIds),
 
     /** A separate sweep: one that the schedule is asked for while another runs is left out. */
     sweep: () => reconcile(slot, SUBSCRIPTION_TASK_QUEUE),

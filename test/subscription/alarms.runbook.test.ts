@@ -147,7 +147,7 @@ describe('a router with another certificate', () => {
       );
       const ids = connIds.map(({ conn_id }) => conn_id);
       await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY ($1)', [ids]);
-      await agent.command('create', ids);
+      await agent.command(ids);
     },
     examples: () => ({
       'smp://<fingerprint>@smp.example.com': routerAddressText(exchanged.address, 'smp'),

@@ -55,8 +55,7 @@ async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
     ...{ db: heldDb, log: createLogger('silent'), keyBox: KEY_BOX, ntfServers: [ROUTER] },
     notificationRouter: router as NotificationRouter,
     commands: {
-      createAll: async () => undefined,
-      flushAndSmpDeleteAll: async () => undefined,
+      reconcile: async () => undefined,
       kickTokenDeletion: async () => undefined,
     },
   });

@@ -15,7 +15,11 @@ import { createKeyBox } from '../../api/key-box.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
-import { SUBSCRIPTION_TASK_QUEUE, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
+import {
+  SUBSCRIPTION_TASK_QUEUE,
+  poolWorkerWorkflowId,
+  supervisorWorkflowId,
+} from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
 import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
@@ -31,7 +35,7 @@ afterEach(async () => {
   await setToken('ACTIVE', 'INSTANT');
 });
 
-const WRONG = 'W'.repeat(43);
+const [WRONG, OTHER] = ['B'.repeat(42), 'C'.repeat(42)].map((start) => `${start}A`) as [string, string];
 /** Sealed with a key that the service does not have. */
 const OTHER_BOX = createKeyBox([{ id: 'other', key: Buffer.alloc(32, 7) }]);
 
@@ -96,7 +100,7 @@ test('subscription-B3 a fingerprint that differs stays with its queue, and break
   expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
   expect(await notifierOf(other)).toBeDefined();
   // An operator says which fingerprint holds for all; it is tried first.
-  await expect(trust('smp', { ...server(1), keyHash: 'V'.repeat(43) })).rejects.toThrow(/BROKER NETWORK/);
+  await expect(trust('smp', { ...server(1), keyHash: OTHER })).rejects.toThrow(/BROKER NETWORK/);
   expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
   await trust('smp', server(1));
   expect(await pinned(1)).toEqual([{ key_hash: server(1).keyHash }]);
@@ -129,7 +133,7 @@ test('N18 an exchanged certificate of a notification router is trusted once it a
       (await deletions())[0]!.attempts > 1 && (await agent.workerState('ntf-ntf', ntf)).doing === 'retrying',
   );
 
-  await expect(trust('ntf', { ...ntf, keyHash: 'V'.repeat(43) })).rejects.toThrow(/BROKER NETWORK/);
+  await expect(trust('ntf', { ...ntf, keyHash: OTHER })).rejects.toThrow(/BROKER NETWORK/);
   // Also known by another name, which is not that of the agent's.
   await expect(trust('ntf', { ...ntf, host: `${ntf.host},other.invalid` })).rejects.toThrow(
     /no notification router/,
@@ -195,6 +199,9 @@ test('I49 N19 workers whose workflow task fails for ever are restarted by the sw
     return replaced === 1;
   });
   await agent.active([connId!]);
+  // One that is idle is not taken for stuck.
+  await agent.idle();
+  expect(await stateOf(workflow, supervisorWorkflowId(AGENT), true)).toBe('RUNNING');
 });
 
 test('subscription-B5 what was switched off while the token could not be used is ended by the sweep', async () => {
@@ -280,7 +287,7 @@ test('subscription-B4 rows that could not be read are listed and counted; a Crea
   expect(items).toEqual(expect.arrayContaining(unreadable));
   expect(await subscriptions().status()).toMatchObject({ unreadable: 3 });
   await setKey(created.connId, created.sealed);
-  await agent.command('create', [created.connId]);
+  await agent.command([created.connId]);
   await agent.active([created.connId]);
   expect(await agent.record(created.connId)).toMatchObject({ ntf_failed: false, smp_failed: false });
   await setKey(back.connId, back.sealed);

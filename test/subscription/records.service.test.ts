@@ -1,8 +1,8 @@
 /**
  * Commands of a supervisor, and the guard between it and the workers, on PostgreSQL itself: every operation, every outcome.
  */
+import { createSubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
-import type { SubscriptionResources } from '../../activities/subscription/batches.ts';
 import type { WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   DELETE_WORKED_RECORDS,
@@ -10,10 +10,9 @@ import {
   claimBatch,
   updateRecords,
 } from '../../activities/subscription/records.ts';
-import { createCommandWork } from '../../activities/subscription/supervisor.ts';
 import { inTransaction, run } from '../../activities/postgres.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
+import type { WorkerPool } from '../../workflows/subscription/contract.ts';
 import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { slotOfTests, untilLocked } from '../harness.ts';
 
@@ -94,15 +93,19 @@ async function create(...records: GivenRecord[]): Promise<void> {
 const change = (assignment: string) =>
   slot.db.query(`UPDATE subscriptions.ntf_subscriptions SET ${assignment}`);
 
-const command = (kind: CommandKind, connIds = ['c1']) =>
-  createCommandWork({
+/** Without a token no subscription is wanted: what there is is ended. */
+const supervisorWrites = (connIds = ['c1']) =>
+  createSubscriptionActivities({
     ...{ db: slot.db, log: createLogger('silent') },
-    metrics: { subscriptionCommand: () => undefined, subscriptionEvent: () => undefined },
     workflows: {
       signalWithStart: async (_type: string, { workflowId }: { workflowId: string }) =>
         woken.push(workflowId),
     },
-  } as unknown as SubscriptionResources).applyCommand({ agentId: AGENT, kind, connIds, nowMs: LATER });
+  } as unknown as Parameters<typeof createSubscriptionActivities>[0]).reconcileConnections(
+    AGENT,
+    { connIds },
+    LATER,
+  );
 
 const worked = (changes: Partial<WorkedRecord> = {}): WorkedRecord => ({
   connId: 'c1',
@@ -121,8 +124,6 @@ const pickUp = (
   nowMs = NOW,
   limit = 150,
 ) => claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, limit);
-/** Without a token no subscription is wanted. */
-const supervisorWrites = () => command('reconcile');
 
 const FRESH = {
   smp_host: SMP.host,
@@ -137,7 +138,7 @@ const FRESH = {
   smp_failed: false,
 };
 
-describe('a Create', () => {
+describe('a command about connections that want notifications', () => {
   beforeEach(() =>
     slot.db.query(
       `INSERT INTO subscriptions.ntf_tokens
@@ -164,7 +165,7 @@ describe('a Create', () => {
     'N1 N17 scenario 24: a connection without a record gets one, with credentials (%s) or without',
     async (notifierId) => {
       await give(notifierId);
-      await command('create');
+      await supervisorWrites();
       expect(await rowOf()).toEqual(MADE);
       expect(woken).toEqual([workerOf('ntf-smp', SMP)]);
     },
@@ -200,7 +201,7 @@ describe('a Create', () => {
     await create({ status: 'KEY' });
     await give(notifierId);
     await change(changes);
-    await command('create');
+    await supervisorWrites();
     expect(await rowOf()).toEqual(MADE);
     expect(woken).toEqual([workerOf('ntf-smp', SMP)]);
   });
@@ -221,7 +222,7 @@ describe('a Create', () => {
           [id, ntf, smp],
         );
         const before = await rowOf();
-        await command('create');
+        await supervisorWrites();
         expect(await rowOf()).toEqual(before);
       }
       expect(woken).toEqual([worker, worker]);
@@ -232,28 +233,24 @@ describe('a Create', () => {
     await create({});
     const { claim } = await pickUp();
     await give('n9');
-    await command('create');
+    await supervisorWrites();
     await inTransaction(slot.db, (client) => updateRecords(client, { agentId: AGENT, claim }, [worked()]));
     expect(await rowOf()).toMatchObject({ ntf_action: null, smp_action: 'K', action_ms: LATER });
   });
 
-  test('N9 N17 scenario 25: without a token one that waited writes nothing, and still wakes who goes on', async () => {
-    await slot.db.query('DELETE FROM subscriptions.ntf_tokens');
-    await create({ connId: 'c2' }, { connId: 'c3', ntf: 'C' });
-    await slot.db.query(
-      "UPDATE subscriptions.ntf_subscriptions SET smp_action = NULL, action_ts = NULL WHERE conn_id = 'c2'",
-    );
-    await command('create', ['c1', 'c2', 'c3']);
-    expect(await rowOf('c1')).toBeUndefined();
-    expect(await rowOf('c2')).toMatchObject({ smp_action: null, action_ms: null });
-    expect(woken).toEqual([workerOf('ntf-ntf', NTF)]);
+  test('N9 N17 scenario 25: with a token that cannot be used, one that waited writes nothing', async () => {
+    await slot.db.query("UPDATE subscriptions.ntf_tokens SET status = 'REGISTERED'");
+    await create({ connId: 'c2', ntf: 'C' });
+    const before = await rowOf('c2');
+    await supervisorWrites(['c1', 'c2']);
+    expect([await rowOf('c1'), await rowOf('c2'), woken]).toEqual([undefined, before, []]);
   });
 
   test('subscription-B5 N1 makes none for what is switched off or deleted', async () => {
     await slot.db.query(`
       UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = 'c1';
       UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = 'c2'`);
-    await command('create', ['c1', 'c2']);
+    await supervisorWrites(['c1', 'c2']);
     expect([await rowOf('c1'), await rowOf('c2'), woken]).toEqual([undefined, undefined, []]);
   });
 
@@ -265,7 +262,7 @@ describe('a Create', () => {
       UPDATE subscriptions.ntf_subscriptions SET status = 'KEY', smp_ntf_id = 'n1', ntf_action = 'N', smp_action = NULL;
       UPDATE subscriptions.rcv_queues
          SET ntf_id = 'n1', ntf_public_key = 'p', ntf_private_key = 'k', rcv_ntf_dh_secret = 's' WHERE conn_id = 'c1'`);
-    const applied = command('create');
+    const applied = supervisorWrites();
     await untilLocked(slot.db);
     await worker.query('COMMIT');
     worker.release();
@@ -380,13 +377,6 @@ describe('what a worker writes', () => {
   });
 });
 
-test('N14 a record goes with its queue, and none is made without one', async () => {
-  await create({});
-  await slot.db.query("DELETE FROM subscriptions.connections WHERE conn_id = 'c1'");
-  expect(await rowOf()).toBeUndefined();
-  await expect(create({})).rejects.toThrow('ntf_subscriptions_agent_id_conn_id_fkey');
-});
-
 describe('a pick-up', () => {
   test('N14 N3 of a notification router takes what is due, the oldest first, and tells when the next check is', async () => {
     await create(
@@ -423,15 +413,6 @@ describe('a pick-up', () => {
     await slot.db.query("UPDATE subscriptions.ntf_subscriptions SET action_ts = now() + interval '1 day'");
     expect((await pickUp()).items).toHaveLength(150);
     expect((await pickUp('ntf-smp', SMP_2)).items).toHaveLength(0);
-  });
-
-  test('N14 a record has one action with its time, or neither: PostgreSQL refuses anything else', async () => {
-    await create({});
-    for (const change of ["ntf_action = 'C'", 'action_ts = NULL', 'smp_action = NULL']) {
-      await expect(slot.db.query(`UPDATE subscriptions.ntf_subscriptions SET ${change}`)).rejects.toThrow(
-        'ntf_subscriptions_one_action_at_a_time',
-      );
-    }
   });
 });
 

@@ -1,8 +1,6 @@
-/** Commands: what lets them pass, in which order they are carried out, what finds work without a signal, and what waits. */
+/** Commands: what lets them pass, what finds work without a signal, and what waits. */
 import { writeEvent } from '../../activities/subscription/agents.ts';
 import { inTransaction } from '../../activities/postgres.ts';
-import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
-import { createLogger } from '../../workers/logger.ts';
 import type { AgentState } from '../../workflows/subscription/contract.ts';
 import { CLOSE_UPDATE, OPEN_UPDATE } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
@@ -11,13 +9,10 @@ import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
 const EVENTS = 'notification:subscription-events';
 
 const agent = agentOfTests({ smp: 2 });
-let commands: ReturnType<typeof createSubscriptionCommands>;
 beforeAll(async () => {
   // Longer than any of these tests: nothing here goes on because a router was given up.
   await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
   await agent.activateToken();
-  const log = createLogger('silent');
-  commands = createSubscriptionCommands({ workflows: agent.slot.client.workflow, log });
 });
 afterEach(async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
@@ -59,35 +54,12 @@ test.each([
   await eventually('the deletion', async () => (await agent.idle()).done === done + 1);
 });
 
-test('N1 commands are carried out one at a time, in the order in which they came', async () => {
-  const connId = await createWithoutRecord();
-  await commands.send(AGENT, 'create', [connId]);
-  await agent.active([connId]);
-  await agent.update(CLOSE_UPDATE);
-  await commands.send(AGENT, 'reconcile', [connId, 'unknown']);
-  await commands.send(AGENT, 'create', [connId]);
-  const waiting = await eventually('both to wait', async () => {
-    const state = await agent.state();
-    return state.queue.length === 2 && state;
-  });
-  expect(waiting.queue.map(({ kind }) => kind)).toEqual(['reconcile', 'create']);
-  await agent.update(OPEN_UPDATE);
-  await agent.idle();
-  const carriedOut = agent.slot.logs
-    .filter(({ msg }) => msg === 'subscription command carried out')
-    .slice(-2);
-  expect(carriedOut).toMatchObject([
-    { kind: 'reconcile', connections: 2 },
-    { kind: 'create', connections: 1 },
-  ]);
-});
-
 test('N14 credentials of a claim that was replaced do not end up on the queue', async () => {
   const connId = await createWithoutRecord();
   const { promise: until, resolve: answer } = Promise.withResolvers<void>();
   smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
   const keys = keysAskedFor();
-  await commands.send(AGENT, 'create', [connId]);
+  await agent.command([connId]);
   await eventually('its call', async () => keysAskedFor() > keys);
   await agent.idle();
   // Another worker picks the record up, has its key first, and leaves nothing to do.
@@ -121,7 +93,7 @@ test('N6 N16 errors reach the stream of clients once, with the connections that 
   await agent.slot.redis.del(EVENTS);
   const connId = await createWithoutRecord();
   smp().fail({ failure: { kind: 'error', code: 'QUOTA' }, subject: 'NKEY', times: 1 });
-  await agent.command('create', [connId]);
+  await agent.command([connId]);
   const entries = await eventually('the event', async () => {
     const found = await agent.slot.redis.xrange(EVENTS, '-', '+');
     return found.length > 0 && found;
@@ -163,7 +135,7 @@ test('N3 N5 the sweep wakes a worker for work without a signal, and forgets dele
   await agent.rows("INSERT INTO subscriptions.ntf_servers VALUES ($1, 'ntf.invalid', 443, 'h')", [AGENT]);
   await deletion(20);
   await deletion(22);
-  expect(await agent.sweep()).toMatchObject({ creates: 1 });
+  expect(await agent.sweep()).toMatchObject({ differing: 1 });
   await agent.active([due, recordless]);
   await agent.slot.client.schedule.getHandle('subscription-retention').trigger();
   await eventually(
@@ -178,7 +150,7 @@ test('subscription-B8 N13 N17 scenario 40: closing in the middle of a batch ends
   const { promise: until, resolve: answer } = Promise.withResolvers<void>();
   smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
   const keys = keysAskedFor();
-  await commands.send(AGENT, 'create', connIds);
+  await agent.command(connIds);
   await eventually('the batch to be under way', async () => keysAskedFor() > keys);
   const before = await agent.records();
   const closed = await agent.update<AgentState>(CLOSE_UPDATE);
@@ -186,7 +158,7 @@ test('subscription-B8 N13 N17 scenario 40: closing in the middle of a batch ends
   const calls = () => smp().calls.length + ntf().calls.length;
   const callsAtClose = calls();
   // A request finds it closed now.
-  await commands.send(AGENT, 'create', connIds);
+  await agent.command(connIds);
   await agent.sweep();
   answer();
   await eventually('the late answer', async () =>

@@ -34,7 +34,7 @@ test('N1 N13 a process that dies after any step of a command: it is carried out,
   const putCommand = async () => {
     const connId = next();
     await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = $1', [connId]);
-    await agent.command('create', [connId]);
+    await agent.command([connId]);
     return async () => {
       const { queue, current } = await agent.state();
       const isIdle = queue.length === 0 && !current;
@@ -47,7 +47,7 @@ test('N1 N13 a process that dies after any step of a command: it is carried out,
     return async () => (await isAnswered()) && (await created()) === CONNECTIONS;
   };
   const kills = {
-    applied: await walk.through('applyCommand', putCommand, 4),
+    applied: await walk.through('reconcileConnections', putCommand, 4),
     opened: await walk.through('kickDue', putOpening, 3),
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);

@@ -32,42 +32,34 @@ export interface WorkerKey {
 // --- Supervisor: signals -----------------------------------------------------------------------------------------
 
 /**
- * Signal, argument `Command`: what is to become of connections. To be sent by signal-with-start, once the rows say so; a
- * sender for single connections looks at the instant gate first.
+ * Signal, argument: ids of at most MAX_CONNECTIONS connections; without it all of the agent. Makes the subscriptions that
+ * rows and token want, starts those over that were given up, and ends those that are not wanted. To be sent by
+ * signal-with-start, once the rows say so; a sender for single connections looks at the instant gate first.
  */
-export const COMMAND_SIGNAL = 'command';
-/**
- * Signal without argument: the token wants no subscriptions any more. Forgets the commands that wait, and then does
- * a reconcile of all, which ends them. One signal, so that nothing comes between.
- */
-export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
+export const RECONCILE_SIGNAL = 'reconcile';
 /** 12 bytes as base64url, or the ids that other programs have given to theirs. */
 export const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
 /** Most connections that one signal names; more go in several. */
 export const MAX_CONNECTIONS = 500;
 /**
- * Connections that the commands that wait may name, since a run hands them to the next one, whose input is limited. More are
- * left to the reconciliation.
+ * Connections that the commands that wait may name, since a run hands them to the next one, whose input is limited. More make
+ * one command for all.
  */
 export const MAX_WAITING_CONNECTIONS = 16_000;
-/**
- * `create` makes subscriptions of connections that want notifications, or starts those over that were given up. `reconcile`
- * does that if the token wants subscriptions, and ends those that are not wanted, as of a deleted connection.
- */
-export type CommandKind = 'create' | 'reconcile';
 
+/** What a signal asks for. */
 export interface Command {
-  kind: CommandKind;
-  /** At most MAX_CONNECTIONS. Absent: all of the agent. */
+  /** Absent: all of the agent. */
   connIds?: string[];
 }
 
-/** @returns what tells a supervisor of these connections. */
-export const commandsAbout = (kind: CommandKind, connIds: readonly string[]): Command[] =>
-  Array.from({ length: Math.ceil(connIds.length / MAX_CONNECTIONS) }, (_, page) => ({
-    kind,
-    connIds: connIds.slice(page * MAX_CONNECTIONS, (page + 1) * MAX_CONNECTIONS),
-  }));
+/** @returns the arguments of the signals about these connections, default: of the one about all. */
+export function signalsAbout(connIds?: readonly string[]): [string[]?][] {
+  if (!connIds) return [[]];
+  return Array.from({ length: Math.ceil(connIds.length / MAX_CONNECTIONS) }, (_, page) => [
+    connIds.slice(page * MAX_CONNECTIONS, (page + 1) * MAX_CONNECTIONS),
+  ]);
+}
 
 /** How a supervisor is started. */
 export const supervisorOf = (agentId: string) => ({
@@ -81,8 +73,8 @@ export const supervisorOf = (agentId: string) => ({
 // --- Supervisor: updates and query -------------------------------------------------------------------------------
 
 /**
- * Update, argument `TrustedRouter`, returns nothing: pins a router, once it has answered under this fingerprint, a messaging
- * router for all its queues, a notification router for the token and the token deletions there.
+ * Update, argument: the address of a router (`smp://…`, `ntf://…`), returns nothing. Pins the router, once it has answered under
+ * this fingerprint, a messaging router for all its queues, a notification router for the token and the token deletions there.
  */
 export const TRUST_ROUTER_UPDATE = 'trustRouter';
 /** Updates without argument, return `AgentState`: ends all work of the agent immediately; begins it again. */
@@ -90,12 +82,6 @@ export const CLOSE_UPDATE = 'close';
 export const OPEN_UPDATE = 'open';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
-
-export interface TrustedRouter extends ServerKey {
-  protocol: 'smp' | 'ntf';
-  /** Fingerprint of its certificate (SHA-256, base64url). */
-  keyHash: string;
-}
 
 export interface AgentState {
   /** Grows when the agent is closed or opened; work that was taken up under an older one is dropped. */

@@ -1,7 +1,7 @@
 /**
  * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
- * at a time, in the order in which they came. A command is one transaction a page and the waking of workers, so that no
- * command waits for a router. Operators write what they want into rows, and tell the supervisor of it by a command.
+ * at a time, in the order in which they came. A command brings subscriptions in line with the rows: one transaction a page and
+ * the waking of workers, so that no command waits for a router.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -30,15 +30,8 @@ import {
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inOrder, isHistoryLong, onRenewal } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH } from '../policies.ts';
-import type {
-  AgentState,
-  Command,
-  CommandUnderWay,
-  SupervisorCarried,
-  SupervisorState,
-  TrustedRouter,
-} from './contract.ts';
-import { checkTrust, enqueue, isCommand } from './requests.ts';
+import type { AgentState, CommandUnderWay, SupervisorCarried, SupervisorState } from './contract.ts';
+import { areConnectionIds, enqueue } from './requests.ts';
 import * as contract from './contract.ts';
 import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 
@@ -47,6 +40,9 @@ const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */
 const LONG_HISTORY = 400;
+
+/** An idle run has a timer: one without it was changed by a Temporal that was put back, and is replaced. */
+const LONGEST_IDLE_MS = 24 * 3_600_000;
 
 /** What a run of a supervisor knows. */
 interface Supervisor extends SupervisorCarried {
@@ -76,7 +72,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   for (;;) {
     showDetails(supervisor);
-    await condition(() => isQuiet(supervisor) || hasWork(supervisor));
+    await condition(() => isQuiet(supervisor) || hasWork(supervisor), LONGEST_IDLE_MS);
     if (isQuiet(supervisor)) await continueInNewRun(supervisor);
     // Between two pages there is room for everything else.
     if (hasWork(supervisor)) await carryOutPage(supervisor);
@@ -109,11 +105,10 @@ async function carryOutPage(supervisor: Supervisor): Promise<void> {
 /** @returns where the next page of the command begins, if there is one. */
 async function nextAfter(agentId: string, command: CommandUnderWay): Promise<string | undefined> {
   try {
-    return (await database.applyCommand({ agentId, ...command, nowMs: Date.now() })).next;
+    return await database.reconcileConnections(agentId, command, Date.now());
   } catch (error) {
     if (isCancellation(error)) throw error;
-    const reason = `${command.kind}: ${reasonIn(error)}`;
-    await database.reportError({ agentId, kind: 'ERR INTERNAL', error: reason });
+    await database.reportError({ agentId, kind: 'ERR INTERNAL', error: `reconcile: ${reasonIn(error)}` });
     return undefined;
   }
 }
@@ -132,26 +127,24 @@ function stateOf({ agentId, queue, current, done, isOpen = true }: Supervisor): 
 
 function showDetails({ isOpen = true, queue, current, done }: Supervisor): void {
   const how = isOpen ? 'open' : 'closed';
-  const now = current ? `; ${current.kind} under way` : '';
+  const now = current ? '; one is under way' : '';
   setCurrentDetails(`${how}; ${queue.length} commands wait, ${done} were carried out${now}`);
 }
 
 // --- Signals -----------------------------------------------------------------------------------------------------
 
 function handleSignals(supervisor: Supervisor): void {
-  const { queue } = supervisor;
   setHandler(
-    defineSignal<[Command]>(contract.COMMAND_SIGNAL),
-    (command) => {
-      if (!isCommand(command)) return log.warn('a command was not understood');
-      if (!enqueue(queue, command)) log.warn('a command was left to the reconciliation: too many wait');
+    defineSignal<[string[]?]>(contract.RECONCILE_SIGNAL),
+    (connIds) => {
+      if (connIds === undefined || areConnectionIds(connIds)) enqueue(supervisor.queue, connIds);
+      else log.warn('a command was not understood');
+      showDetails(supervisor);
     },
-    { description: 'Has something done about connections. {kind, connIds?}' },
-  );
-  setHandler(
-    defineSignal(contract.FLUSH_AND_SMP_DELETE_SIGNAL),
-    () => void queue.splice(0, queue.length, { kind: 'reconcile' }),
-    { description: 'Forgets what waits, then ends all subscriptions that the token does not want.' },
+    {
+      description:
+        'Brings subscriptions in line with connections and token, of the connections [id, …], or of all without an argument.',
+    },
   );
 }
 
@@ -172,16 +165,13 @@ function handleUpdates(supervisor: Supervisor): void {
     { description: 'Lets the agent work, and wakes a worker for everything that is due.' },
   );
   setHandler(
-    defineUpdate<void, [TrustedRouter]>(contract.TRUST_ROUTER_UPDATE),
-    async (router) => {
-      const refusal = await routers.trustRouter(agentId, router);
+    defineUpdate<void, [string]>(contract.TRUST_ROUTER_UPDATE),
+    async (address) => {
+      const refusal = await routers.trustRouter(agentId, address);
       // Ends the update, but not the supervisor.
       if (refusal !== undefined) throw ApplicationFailure.nonRetryable(refusal, SUBSCRIPTION_REFUSED);
     },
-    {
-      validator: checkTrust,
-      description: 'Pins a router to another fingerprint. {protocol, host, port, keyHash}',
-    },
+    { description: 'Pins a router to another fingerprint. smp://fingerprint@host:port or ntf://…' },
   );
 }
 
@@ -190,6 +180,7 @@ async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentSt
   await condition(() => supervisor.isOpen !== undefined);
   const agent = await oneAtATime(() => database.setOpen(agentId, isOpen));
   supervisor.isOpen = agent.isOpen;
+  showDetails(supervisor);
   return agent;
 }
 
