@@ -39,7 +39,7 @@ import { mobileChecks } from './mobile-push/jobs.ts';
 import { countOf, durationOf, printFields, printHeading, printItems, printJson, report } from './output.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, withSession } from './session.ts';
-import { TRIAL_LIMIT_MS, readRouter, routerChecks, routerTrial } from './subscription/check.ts';
+import { readRouter, routerChecks, routerTrial } from './subscription/check.ts';
 
 /** Shorter than a check may take: what does not answer is said with its address. */
 const REACH_LIMIT_MS = 4_000;
@@ -57,7 +57,9 @@ export function addTo(command: Command): void {
     examples: ['doctor', 'doctor --json', 'doctor --router smp://<fingerprint>@smp.example.com'],
   }).action(
     action<{ router?: string; verbose?: boolean }>(async ({ json, router, verbose }) => {
-      const findings = await (router === undefined ? examine() : tryRouter(router));
+      const findings = await (router === undefined
+        ? examine()
+        : diagnose([routerTrial(await readRouter(router))]));
       const {
         error: errors = [],
         warn: warnings = [],
@@ -73,10 +75,6 @@ export function addTo(command: Command): void {
       return errors.length > 0 ? EXIT.failed : EXIT.done;
     }),
   );
-}
-
-async function tryRouter(router: string): Promise<Finding[]> {
-  return diagnose([routerTrial(await readRouter(router))], TRIAL_LIMIT_MS);
 }
 
 export async function examine(): Promise<Finding[]> {

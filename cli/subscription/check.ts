@@ -6,33 +6,60 @@ import {
 import type { RouterAddress, RouterResult } from '../../activities/subscription/router/ports.ts';
 import type { NotificationRouter } from '../../activities/subscription/router/routers.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
-import { causeOf } from '../../client/errors.ts';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { error, ok, tryAll } from '../checks.ts';
-import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import { tryAll } from '../checks.ts';
+import type { BinaryAddress, RouterProtocol } from '../../api/subscription/router-address.ts';
 import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import { UsageError, readSecret } from '../command.ts';
 
-/** For a connection and for each command, ms: all steps together fit into the time of a check. */
-const STEP_LIMIT_MS = 1_000;
+/** For a connection and for each command, ms: a router may be far away. */
+const STEP_LIMIT_MS = 5_000;
+/** A connection, and at most three commands. */
+const LIMIT_MS = 4 * STEP_LIMIT_MS;
 const MEANWHILE = 'their work is tried again until they do; see subscriptions status';
+const LOOK_THERE = 'see the log of the router, and its address';
 /** A provider that never pushes, and any device. */
 const NO_DEVICE = { provider: 'AN', token: '00'.repeat(32) } as const;
 
+/** Whether all configured notification routers can be used. */
 export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup => [
-  ['notification routers', () => tryRouters(addresses)],
+  [
+    'notification routers',
+    () => tryRouters(addresses, 'ntf', 'can make a token and delete it', MEANWHILE),
+    LIMIT_MS,
+  ],
 ];
 
-async function tryRouters(addresses: readonly RouterAddress[]): Promise<Diagnosis> {
-  const router = createNotificationRouters({ commandTimeoutMs: STEP_LIMIT_MS, timeoutMs: STEP_LIMIT_MS });
+/**
+ * Whether a router is reached, is the one that its address names, speaks a version that is spoken here, and answers. A
+ * notification router also makes a token and deletes it; on a messaging router nothing is made: queues belong to applications.
+ */
+export const routerTrial = ({ protocol, ...address }: BinaryAddress): CheckGroup => [
+  [
+    protocol === 'smp' ? 'messaging router' : 'notification router',
+    () => tryRouters([address], protocol, `answers under the fingerprint ${address.keyHash}`, LOOK_THERE),
+    LIMIT_MS,
+  ],
+];
+
+async function tryRouters(
+  addresses: readonly RouterAddress[],
+  protocol: RouterProtocol,
+  success: string,
+  hint: string,
+): Promise<Diagnosis> {
+  const limits = { timeoutMs: STEP_LIMIT_MS, commandTimeoutMs: STEP_LIMIT_MS };
+  const router = protocol === 'smp' ? createMessagingRouters(limits) : createNotificationRouters(limits);
   const named = addresses.map((address) => ({ ...address, name: `${address.host}:${address.port}` }));
-  const test = (address: RouterAddress) => selfTest(router, address);
-  return tryAll(named, test, 'can make a token and delete it', MEANWHILE).finally(() => router.close());
+  const attempt = async (address: RouterAddress) => {
+    valueOf('connect', await router.ping(address));
+    if ('registerToken' in router) await makeToken(router, address);
+  };
+  return tryAll(named, attempt, success, hint).finally(() => router.close());
 }
 
-/** Leaves nothing behind on the router. @throws the step that failed, and why. */
-async function selfTest(router: NotificationRouter, address: RouterAddress): Promise<void> {
-  valueOf('connect', await router.ping(address));
+/** Makes a token and deletes it. @throws the step that failed, and why. */
+async function makeToken(router: NotificationRouter, address: RouterAddress): Promise<void> {
   const auth = generateAuthKeys();
   const { publicKey: dhPublicKey } = generateDhKeys();
   const registration = { address, device: NO_DEVICE, auth, dhPublicKey };
@@ -44,38 +71,6 @@ function valueOf<T>(step: 'connect' | 'create' | 'delete', result: RouterResult<
   if (result.ok) return result.value;
   const { source, code, detail } = result.error;
   throw new Error(`${step}, ${source} ${code}${detail === undefined ? '' : `, ${detail}`}`);
-}
-
-// --- One router: doctor --router -------------------------------------------------------------------------------------
-
-/** For a connection and for each command, ms: the router may be far away. */
-const TRIAL_STEP_LIMIT_MS = 5_000;
-/** A connection, and at most three commands. */
-export const TRIAL_LIMIT_MS = 4 * TRIAL_STEP_LIMIT_MS;
-
-/**
- * Whether a router is reached, is the one that its address names, speaks a version that is spoken here, and answers. A
- * notification router also makes a token and deletes it; on a messaging router nothing is made: queues belong to applications.
- */
-export function routerTrial(address: BinaryAddress): CheckGroup {
-  const name = address.protocol === 'smp' ? 'messaging router' : 'notification router';
-  return [[name, () => tryRouter(address)]];
-}
-
-async function tryRouter(address: BinaryAddress): Promise<Diagnosis> {
-  const limits = { timeoutMs: TRIAL_STEP_LIMIT_MS, commandTimeoutMs: TRIAL_STEP_LIMIT_MS };
-  const router =
-    address.protocol === 'smp' ? createMessagingRouters(limits) : createNotificationRouters(limits);
-  const { host, port, keyHash } = address;
-  try {
-    if ('registerToken' in router) await selfTest(router, address);
-    else valueOf('connect', await router.ping(address));
-    return ok(`${host}:${port} answers under the fingerprint ${keyHash}`);
-  } catch (failure) {
-    return error(`${host}:${port}: ${causeOf(failure)}`, 'see the log of the router, and its address');
-  } finally {
-    await router.close();
-  }
 }
 
 /**
