@@ -47,21 +47,12 @@ export interface Definition<S, Options, Args extends unknown[], Result> extends 
   /** @throws UsageError before a server is asked. */
   check?(options: NoInfer<Options>, args: NoInfer<Args>): void;
   /** Prints the result for a person, or returns the line that is printed. */
-  print?(
-    result: NoInfer<Result>,
-    options: NoInfer<Options> & GlobalOptions,
-    args: NoInfer<Args>,
-  ): string | void;
+  print?(result: NoInfer<Result>, options: NoInfer<Options>): string | void;
   /** Hints behind the result, and the exit code when it is not 0. */
-  end?(
-    result: NoInfer<Result>,
-    options: NoInfer<Options> & GlobalOptions,
-    args: NoInfer<Args>,
-    session: S,
-  ): Promise<ExitCode | void> | ExitCode | void;
+  end?(result: NoInfer<Result>, options: NoInfer<Options>, args: NoInfer<Args>): ExitCode | void;
 }
 
-interface ListDefinition<S, Options, Item> extends Omit<Form, 'name'> {
+interface ListDefinition<S, Options, Item> extends Omit<Form, 'name' | 'options'> {
   /** Default: `list`. */
   name?: string;
   filters?: Filters;
@@ -100,7 +91,7 @@ export function form(
 }
 
 /** @param open runs the work of a command with its connections. */
-export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) => Promise<T>) => Promise<T>) {
+function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) => Promise<T>) => Promise<T>) {
   /** Adds a command that prints one result. */
   function define<Options, Args extends unknown[], Result>(
     group: Command,
@@ -114,10 +105,10 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
           const result = await run(session, options, ...args);
           if (options.json) printJson(result);
           else {
-            const line = print?.(result, options, args);
+            const line = print?.(result, options);
             if (line !== undefined) printLine(line);
           }
-          return end?.(result, options, args, session);
+          return end?.(result, options, args);
         });
       }),
     );
@@ -126,17 +117,9 @@ export function definerOf<S>(open: <T>(needs: Dependency[], work: (session: S) =
   /** Adds a command that prints a page of a list, newest first. */
   function list<Options, Item extends object>(
     group: Command,
-    {
-      name = 'list',
-      filters = {},
-      options = [],
-      read,
-      columns = {},
-      print,
-      ...rest
-    }: ListDefinition<S, Options, Item>,
+    { name = 'list', filters = {}, read, columns = {}, print, ...rest }: ListDefinition<S, Options, Item>,
   ): void {
-    form(group, { name, options: [...Object.values(filters), ...options, limitOption()], ...rest }).action(
+    form(group, { name, options: [...Object.values(filters), limitOption()], ...rest }).action(
       action<Options & { limit: number }>((asked) => {
         const given = { ...asked, ...filterOf(filters, asked) };
         return open(['postgres'], async (session) =>

@@ -2,11 +2,11 @@
 import type { Option, OutputConfiguration } from 'commander';
 import { Argument, Command, CommanderError } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
-import { EXIT, action, exitCodeOf, explain } from './command.ts';
-import { commandsBelow, form, pathOf } from './definition.ts';
+import { EXIT, exitCodeOf, explain } from './command.ts';
+import { commandsBelow, defineLocal, pathOf } from './definition.ts';
 import type { Invocation, Shell } from './invocation.ts';
 import { invoke } from './invocation.ts';
-import { printLine, printableLines, report } from './output.ts';
+import { printableLines, report } from './output.ts';
 import { addTo as addCallbacks } from './account-callback/callbacks.ts';
 import { addTo as addDoctor } from './doctor.ts';
 import { addTo as addCatalog } from './intent/catalog.ts';
@@ -168,15 +168,13 @@ function exitCodeAfter(error: unknown, argv: readonly string[]): number {
 // --- What a shell needs to complete commands, options and their choices ------------------------------------------------
 
 function addCompletion(command: Command): void {
-  form(command, {
+  defineLocal(command, {
     args: [new Argument('<shell>', 'which shell').choices(['bash', 'zsh'])],
     above: '\nIn ~/.bashrc, or in ~/.zshrc behind compinit: source <(galaxy-notify completion bash)\n',
     examples: ['completion bash', 'completion zsh'],
-  }).action(
-    action<object, ['bash' | 'zsh']>(async (_, shell) => {
-      printLine(completionFor(programOf(), shell));
-    }),
-  );
+    run: async (_, _options: object, shell: 'bash' | 'zsh') => completionFor(programOf(), shell),
+    print: (script) => script,
+  });
 }
 
 /** The whole tree of commands as one script, so that completing starts no program. */

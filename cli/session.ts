@@ -31,14 +31,9 @@ export class NotConfiguredError extends SelfExplanatoryError {
   override name = 'NotConfiguredError';
 }
 
-/** Where everything is. */
-export interface Addresses extends OperatorAddresses {
-  userServiceUrl?: string;
-}
-
 export interface Session extends ConnectedOperator {
   config: Config;
-  addresses: Addresses;
+  addresses: OperatorAddresses;
   /** @throws OperationFailedError, one line for each of the servers that does not answer. */
   reach(...dependencies: Dependency[]): Promise<void>;
 }
@@ -97,7 +92,7 @@ async function reachedRedis(
 }
 
 /** What commands about a producer's outbox have. */
-export interface OutboxSession {
+interface OutboxSession {
   db: Pool;
   config: Config;
   /** The Redis of the service, which must answer now and may be away later. The caller ends the connection. */
@@ -107,18 +102,15 @@ export interface OutboxSession {
 /**
  * Runs a command's work with a connection to the database of a producer, which must answer.
  *
- * @param name of the connections. @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
+ * @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
  */
-export async function withOutboxDatabase<T>(
-  name: string,
-  work: (session: OutboxSession) => Promise<T>,
-): Promise<T> {
+export async function withOutboxDatabase<T>(work: (session: OutboxSession) => Promise<T>): Promise<T> {
   const config = loadOperatorConfig(shell().env);
   const places = placesIn(config);
   const { outboxDsn: dsn, lackOf } = places;
   const variable = 'NOTIFICATION_OUTBOX_POSTGRES_DSN';
   if (dsn === undefined) throw lackOf(variable);
-  const db = openDatabase(dsn, name);
+  const db = openDatabase(dsn, 'galaxy-notify outbox');
   try {
     await checkDatabase(db, dsn, variable);
     return await work({
@@ -235,7 +227,7 @@ function placesIn({ values, production, temporalEnv }: Config) {
 }
 
 /** @throws NotConfiguredError that says what to set or to start. */
-function addressesOf(config: Config): Addresses {
+function addressesOf(config: Config): OperatorAddresses {
   const places = placesIn(config);
   const { redis, postgresDsn, temporalAddress, userServiceUrl, uiUrl } = places;
   const missing = Object.entries({

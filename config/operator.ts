@@ -18,6 +18,7 @@ export interface OperatorAddresses {
   postgresDsn: string;
   /** Absent when a profile of Temporal's SDK names the server. */
   temporalAddress?: string;
+  userServiceUrl?: string;
   uiUrl?: string;
 }
 

@@ -10,8 +10,8 @@ import { goFile } from '../../api/intent/generators/go.ts';
 import { pythonFiles } from '../../api/intent/generators/python.ts';
 import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import { flatBuffersSchemaOf } from '../../api/intent/outbound-entries.ts';
-import { EXIT, UsageError, action, readText } from '../command.ts';
-import { defineLocal, form, option } from '../definition.ts';
+import { EXIT, UsageError, readText } from '../command.ts';
+import { defineLocal, option } from '../definition.ts';
 import { shell } from '../invocation.ts';
 import { countOf, printLine, report } from '../output.ts';
 
@@ -40,26 +40,22 @@ export function addTo(catalog: Command): void {
     },
   });
 
-  form(catalog, {
+  defineLocal(catalog, {
     name: 'sample',
     description: 'Print a small catalog to begin with.',
     examples: ['catalog sample > catalog.yaml'],
-  }).action(
-    action(async () => {
-      printLine((await readText(path.join(path.dirname(GALAXY_FILE), 'shop.yaml'))).trimEnd());
-    }),
-  );
+    run: () => readText(path.join(path.dirname(GALAXY_FILE), 'shop.yaml')),
+    print: (text) => text.trimEnd(),
+  });
 
-  form(catalog, {
+  defineLocal(catalog, {
     name: 'fbs',
     description: 'Print the FlatBuffers schema of the push events of a catalog.',
     args: [['[file]', FILE]],
     examples: ['catalog fbs catalog.yaml > notification.fbs'],
-  }).action(
-    action<object, [string | undefined]>(async (_, file) => {
-      printLine(flatBuffersSchemaOf(await readCatalog(file)).trimEnd());
-    }),
-  );
+    run: async (_, _options: object, file?: string) => flatBuffersSchemaOf(await readCatalog(file)),
+    print: (schema) => schema.trimEnd(),
+  });
 
   defineLocal(catalog, {
     name: 'clients',

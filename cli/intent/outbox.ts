@@ -5,40 +5,38 @@ import type { OutboxLog } from '../../client/outbox.ts';
 import { outboxStatus, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, action } from '../command.ts';
-import { definerOf, form } from '../definition.ts';
+import { defineLocal, form } from '../definition.ts';
 import { onStop } from '../invocation.ts';
 import { durationOption } from '../options.ts';
-import { printLine, printView, report } from '../output.ts';
-import type { OutboxSession } from '../session.ts';
+import { printView, report } from '../output.ts';
 import { withOutboxDatabase } from '../session.ts';
 
 const WHERE = `
 The database is that of NOTIFICATION_OUTBOX_POSTGRES_DSN, or the one of a running npm start.
 `;
-const OPERATOR_NAME = 'galaxy-notify outbox';
 /** A relay publishes a row within a second, unless Redis is away. */
 const LATE_MS = 60_000;
 /** Between two lines about what a relay has done, when it has done something, ms. */
 const LINE_EVERY_MS = 10_000;
 
-const { define } = definerOf<OutboxSession>((_, work) => withOutboxDatabase(OPERATOR_NAME, work));
-
 export function addTo(outbox: Command): void {
-  form(outbox, {
+  defineLocal(outbox, {
     name: 'sql',
     description: 'Print the SQL that makes the outbox, or brings it up to date. Needs no server.',
     examples: ['outbox sql | psql "$SHOP_DSN"'],
-  }).action(action(async () => printLine((await readOutboxSql()).trimEnd())));
+    run: readOutboxSql,
+    print: (sql) => sql.trimEnd(),
+  });
 
   addRelayCommand(outbox);
 
-  define(outbox, {
+  defineLocal(outbox, {
     name: 'status',
     description:
       'Show how many rows wait, and for what; exit code 1 when some are set aside, or one has waited for a minute to be published.',
     above: WHERE,
     examples: ['outbox status --json'],
-    run: ({ db }) => outboxStatus(db),
+    run: () => withOutboxDatabase(({ db }) => outboxStatus(db)),
     print: ({ counts, ...status }) => printView({ ...status, ...counts }),
     end({ oldestPendingMs, counts }) {
       const isLate = oldestPendingMs > LATE_MS;
@@ -79,7 +77,7 @@ function addRelayCommand(outbox: Command): void {
 }
 
 const runRelay = (options: RelayOptions) =>
-  withOutboxDatabase('galaxy-notify outbox relay', async ({ db, config, openRedis }): Promise<ExitCode> => {
+  withOutboxDatabase(async ({ db, config, openRedis }): Promise<ExitCode> => {
     const redis = await openRedis();
     const log = logOf(options.json);
     const settings = {
