@@ -51,7 +51,8 @@ export function addNotifications(notifications: Command): void {
 
   define(notifications, {
     name: 'show',
-    description: 'Show a notification: its record, its routes, and what it waits for right now.',
+    description:
+      'Show a notification: its record, its routes, and what it waits for right now; of a refused entry, why, and its fields.',
     args: [['<notification id>', 'id of the stream entry', parseEntryId]],
     options: [limitOption()],
     examples: ['notifications show 1790000000000-0'],
@@ -171,20 +172,11 @@ interface RepublishOptions extends OperationCommandOptions {
 
 export function addMalformed(malformed: Command): void {
   list(malformed, {
-    description: 'List malformed entries, newest first.',
+    description: 'List malformed entries, newest first; notifications show has the fields of one.',
     filters: malformedFilters(),
     examples: ['malformed list --since 1h', 'malformed list --code recipient_not_found --json'],
     read: ({ operator }: Session) => operator.malformed.list,
     columns: ['recordedAt', 'entryId', 'code', 'type', 'producer', 'message'],
-  });
-
-  define(malformed, {
-    name: 'show',
-    description: 'Show a malformed entry with its fields.',
-    args: [['<entry id>', 'id of the stream entry', parseEntryId]],
-    examples: ['malformed show 1790000000000-0'],
-    run: ({ operator }, _options: object, entryId: string) => operator.malformed.show(entryId),
-    print: printMalformed,
   });
 
   addOperation(malformed, {

@@ -18,7 +18,6 @@ const ARGUMENTS: Record<string, (notificationId: string) => string[]> = {
   why: () => ['user-1'],
   'notifications show': (id) => [id],
   'operations show': () => ['op-0'],
-  'malformed show': () => ['1-1'],
   'mobile show': () => ['1-1'],
   'callbacks show': () => ['user-1'],
   'subscriptions show': () => ['nothing'],
