@@ -1,5 +1,4 @@
 /** The intent stream, as its reader and operators see it: where progress is saved, and the order of entries. */
-import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { STREAM_START, entryIdAfter, timeOfEntry } from '../stream-ids.ts';
 
@@ -19,12 +18,6 @@ export const beatKey = (role: string, stream: string): string =>
 /** Holds the id under which an operation has published a refused entry again. */
 export const republishedKey = (operationId: string, entryId: string): string =>
   `notification:stream_republished:${keySegment(operationId)}:${keySegment(entryId)}`;
-
-/** Holds when an event happened, epoch ms, whose intent was published by hand without saying so: a repeat says the same. */
-export const occurredKey = (producer: string, idempotencyKey: string): string =>
-  `notification:stream_occurred:${createHash('sha256')
-    .update(JSON.stringify([producer, idempotencyKey]))
-    .digest('hex')}`;
 
 /** @returns the saved offset, or STREAM_START before the first entry. */
 export async function loadOffset(

@@ -1,13 +1,11 @@
 /** `intents`: publishing one by hand, checks of the service on intents in files, examples, and which ones wait. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import type { Redis } from 'ioredis';
 import { given } from '../../api/given.ts';
 import type { AudienceKind, Catalog, NotificationType, TypeSpec } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, typeIn } from '../../api/intent/catalog.ts';
 import { entryFieldsOf, envelopeOf, parseIntent, fingerprintOf } from '../../api/intent/entry.ts';
-import { occurredKey } from '../../api/intent/stream.ts';
-import { isJsonObject, shellWord } from '../../api/text.ts';
+import { isJsonObject, jsonIn, shellWord } from '../../api/text.ts';
 import type { NotificationIntent } from '../../client/constructors.ts';
 import { InvalidIntentError, newIntent, publishIntent } from '../../client/constructors.ts';
 import { unlessMissing } from '../../client/errors.ts';
@@ -27,8 +25,8 @@ import { withRedis, withSession } from '../session.ts';
 import { printNotification } from './notifications.ts';
 
 const FORMS = `
-A file has one intent, an array of them, or one on each line, as JSON; - reads standard input. An intent has the fields of its
-stream entry, all of them text:
+A file has one intent, or an array of them, as JSON; - reads standard input. An intent has the fields of its stream entry, all of
+them text:
   {"notification_type": "game.turn.ready", "payload_json": "{\\"game_id\\": …}", …}
 Exit code 1 when one of them would be refused.
 `;
@@ -139,29 +137,11 @@ function showSamples(type: NotificationType, json: boolean | undefined): void {
   }
 }
 
-/** @returns a verdict for each intent in a text of any form; what is wrong is told without quoting it. */
+/** @returns a verdict for each intent in a text; what is wrong is told without quoting it. */
 export function verdictsOf(catalog: Catalog, text: string): Verdict[] {
-  const values = valuesIn(text);
-  return values === undefined
-    ? [{ code: 'invalid_envelope', problem: 'the file is not valid JSON' }]
-    : values.map((value) => verdictOf(catalog, value));
-}
-
-/** The values of one JSON text, or of one on each line; undefined when it is neither. */
-function valuesIn(text: string): unknown[] | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return Array.isArray(value) ? (value as unknown[]) : [value];
-  } catch {
-    try {
-      return text
-        .split('\n')
-        .filter((line) => line.trim() !== '')
-        .map((line): unknown => JSON.parse(line));
-    } catch {
-      return undefined;
-    }
-  }
+  const value = jsonIn(text);
+  if (value === undefined) return [{ code: 'invalid_envelope', problem: 'the file is not valid JSON' }];
+  return [value].flat().map((one) => verdictOf(catalog, one));
 }
 
 function verdictOf(catalog: Catalog, value: unknown): Verdict {
@@ -204,7 +184,7 @@ function addPublish(intents: Command): void {
       option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS),
       option(
         '--key <key>',
-        'idempotency key, required without --sample: the same key with the same content has no effect, with other content it is refused',
+        'idempotency key, required without --sample: with the same content and --occurred-at it has no effect again, else it is refused',
       ),
       option(
         '--sample',
@@ -214,7 +194,7 @@ function addPublish(intents: Command): void {
       option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair),
       option(
         '--occurred-at <time>',
-        'when the event happened: an ISO time, or 1h for an hour ago; default: when this key was first published by this command, or now',
+        'when the event happened: an ISO time, or 1h for an hour ago; default: now',
         parseTime,
       ),
       option(
@@ -244,7 +224,7 @@ function addPublish(intents: Command): void {
       const intent = intentOf(type, key, options);
       if (!options.wait) {
         return withRedis(async (redis, config, webUi) => {
-          const notificationId = await publish(redis, config, intent, options);
+          const notificationId = await publishIntent(redis, intent, streamIn(config));
           const { link } = linkField(webUi, notificationWorkflowId(notificationId));
           if (options.json) printJson({ notificationId, link });
           else printLine(notificationId);
@@ -252,7 +232,7 @@ function addPublish(intents: Command): void {
         });
       }
       return withSession(['redis', 'postgres', 'temporal'], async ({ resources, operator, config }) => {
-        const notificationId = await publish(resources.redis, config, intent, options);
+        const notificationId = await publishIntent(resources.redis, intent, streamIn(config));
         const show = () => operator.notifications.show(notificationId);
         const settled = await waitUntil(
           async () => {
@@ -273,33 +253,12 @@ function addPublish(intents: Command): void {
   );
 }
 
+const streamIn = ({ values }: Config) => ({ stream: values.NOTIFICATION_INTENTS_STREAM });
+
 /** Nothing will happen to it by itself. */
 function isSettled({ stage, totals }: NotificationView): boolean {
   if (stage !== 'accepted') return stage === 'malformed' || stage === 'ended';
   return !totals['pending'] && !totals['failed'];
-}
-
-/** @returns its id. @throws what Redis fails with. */
-async function publish(
-  redis: Redis,
-  { values }: Config,
-  intent: NotificationIntent,
-  { occurredAt }: PublishOptions,
-): Promise<string> {
-  const { producer, idempotencyKey, occurredAtMs } = intent;
-  const key = occurredKey(producer, idempotencyKey);
-  const timeOfFirst =
-    occurredAt === undefined
-      ? // Who may only append must say the time, to repeat it.
-        await redis
-          .set(key, occurredAtMs, 'PX', values.NOTIFICATION_IDEMPOTENCY_TTL, 'NX', 'GET')
-          .catch(() => null)
-      : null;
-  return publishIntent(
-    redis,
-    { ...intent, occurredAtMs: Number(timeOfFirst ?? occurredAtMs) },
-    { stream: values.NOTIFICATION_INTENTS_STREAM },
-  );
 }
 
 /** @throws UsageError with what the service would have recorded about the intent. */

@@ -39,7 +39,6 @@ const KEYS: Record<string, readonly string[]> = {
   'notification:voided_attempts:x': ['notify-intent', 'operator', 'reader'],
   'notification:stream_offsets:x': ['outbox', 'notify-intent', 'operator', 'reader'],
   'notification:stream_republished:x:1': ['notify-intent', 'operator', 'reader'],
-  'notification:stream_occurred:x': ['notify-intent', 'operator', 'reader'],
   ...Object.fromEntries(
     USERS.filter((name) => name.startsWith('notify-')).map((name) => [
       `notification:stream_beats:${name.slice('notify-'.length)}:x`,
