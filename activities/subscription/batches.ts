@@ -124,6 +124,8 @@ export async function workOn<Request, Value>(
   order: BatchOrder,
   work: RecordWork<Request, Value>,
 ): Promise<BatchResult> {
+  const { db, log, metrics } = resources;
+  const { agentId, pool, kind, server, ids } = order;
   const attempt = await whileBeating(async () => {
     try {
       return await makeAttempt(resources, order, work);
@@ -131,7 +133,47 @@ export async function workOn<Request, Value>(
       if (work.undoesOthers) await kickAll(resources, await doubtOthers(resources, order));
     }
   });
-  return finishBatch(resources, order, work, attempt);
+  const { done, failed, unreadable, token } = attempt;
+  const retryIds = failed.filter(({ error }) => isRetried(error)).map(({ connId }) => connId);
+
+  const { kicks, givenUp } = await inEpoch(db, order, async (client) => {
+    await run(client, LOCK_RECORDS, [agentId, ids]);
+    const { kicks = [], counted = done, refused = [] } = await work.save(client, attempt);
+    const countedItems = counted.map(({ item }) => item);
+    await countWork(client, order, token, work.counters[1], countedItems);
+    const givenUp = [...failed.filter(({ error }) => !isRetried(error)), ...refused];
+    const givenUpIds = givenUp.map(({ connId }) => connId);
+    await run(client, NULL_ACTIONS, [agentId, order.claim, givenUpIds]);
+    if (unreadable.length > 0 && (pool === 'ntf-smp' || pool === 'ntf-ntf')) {
+      await run(client, FAIL_RECORDS[pool], [agentId, unreadable.map(({ connId }) => connId)]);
+    }
+    const errors = [
+      ...givenUp.map(({ connId, error }) => ({ connId, error: errorText(error) })),
+      ...unreadable.map(({ error }) => ({ connId: '', error: errorText(error) })),
+    ];
+    await writeEvent(client, { agentId, kind: 'ERRS', errors });
+    return { kicks, givenUp: errors.length };
+  });
+
+  const counts = { done: done.length, retry: retryIds.length, given_up: givenUp };
+  for (const result of ['done', 'retry', 'given_up'] as const) {
+    metrics.subscriptionWork(counts[result], { kind, result });
+  }
+  const level = retryIds.length > 0 ? 'warn' : 'info';
+  const reasons = [...new Set(failed.map(({ error }) => errorText(error)))].slice(0, 5);
+  log[level](
+    {
+      agent_id: agentId,
+      pool,
+      server: `${server.host}:${server.port}`,
+      kind,
+      ...counts,
+      ...(reasons.length > 0 ? { reasons } : {}),
+    },
+    'subscriptions worked on',
+  );
+  await kickAll(resources, kicks);
+  return { retryIds };
 }
 
 /** Loads what is still the worker's of a batch, and asks the router about it. */
@@ -176,57 +218,6 @@ async function makeAttempt<Request, Value>(
     else attempt.failed.push({ connId: item.connId, error: answer.error });
   });
   return attempt;
-}
-
-async function finishBatch<Value>(
-  resources: SubscriptionResources,
-  order: BatchOrder,
-  work: Pick<RecordWork<unknown, Value>, 'counters' | 'save'>,
-  attempt: Attempt<Value>,
-): Promise<BatchResult> {
-  const { db, log, metrics } = resources;
-  const { agentId, pool, kind, server, ids } = order;
-  const { done, failed, unreadable, token } = attempt;
-  const retryIds = failed.filter(({ error }) => isRetried(error)).map(({ connId }) => connId);
-
-  const { kicks, givenUp } = await inEpoch(db, order, async (client) => {
-    await run(client, LOCK_RECORDS, [agentId, ids]);
-    const { kicks = [], counted = done, refused = [] } = await work.save(client, attempt);
-    const countedItems = counted.map(({ item }) => item);
-    await countWork(client, order, token, work.counters[1], countedItems);
-    const givenUp = [...failed.filter(({ error }) => !isRetried(error)), ...refused];
-    const givenUpIds = givenUp.map(({ connId }) => connId);
-    await run(client, NULL_ACTIONS, [agentId, order.claim, givenUpIds]);
-    if (unreadable.length > 0 && (pool === 'ntf-smp' || pool === 'ntf-ntf')) {
-      await run(client, FAIL_RECORDS[pool], [agentId, unreadable.map(({ connId }) => connId)]);
-    }
-    const errors = [
-      ...givenUp.map(({ connId, error }) => ({ connId, error: errorText(error) })),
-      ...unreadable.map(({ error }) => ({ connId: '', error: errorText(error) })),
-    ];
-    await writeEvent(client, { agentId, kind: 'ERRS', errors });
-    return { kicks, givenUp: errors.length };
-  });
-
-  const counts = { done: done.length, retry: retryIds.length, given_up: givenUp };
-  for (const result of ['done', 'retry', 'given_up'] as const) {
-    metrics.subscriptionWork(counts[result], { kind, result });
-  }
-  const level = retryIds.length > 0 ? 'warn' : 'info';
-  const reasons = [...new Set(failed.map(({ error }) => errorText(error)))].slice(0, 5);
-  log[level](
-    {
-      agent_id: agentId,
-      pool,
-      server: `${server.host}:${server.port}`,
-      kind,
-      ...counts,
-      ...(reasons.length > 0 ? { reasons } : {}),
-    },
-    'subscriptions worked on',
-  );
-  await kickAll(resources, kicks);
-  return { retryIds };
 }
 
 /**

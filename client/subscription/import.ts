@@ -162,28 +162,15 @@ interface KnownRow {
   is_deleted: boolean;
 }
 
-/** The first condition is what the indexes find, the second one which queue of it. The queue of another agent counts, too. */
+/** Of the same id, or with the same queue, of whichever agent, or with the same notifier. */
 const FIND_KNOWN = `
-  SELECT agent_id, connection.conn_id, queue.ntf_id IS NOT NULL AS has_credentials, connection.is_deleted,
-         connection.conn_id = $2 AND (queue.host, queue.port, queue.rcv_id) IS NOT DISTINCT FROM ($3, $4::int, $5)
-           AND NOT connection.is_deleted AS is_same
-    FROM subscriptions.connections AS connection
-    LEFT JOIN subscriptions.rcv_queues AS queue USING (agent_id, conn_id)
-   WHERE agent_id = $1
-     AND connection.conn_id = ANY (ARRAY(
-           SELECT $2
-           UNION ALL
-           SELECT conn_id FROM subscriptions.rcv_queues
-            WHERE (agent_id, host, port, rcv_id) = ($1, $3, $4::int, $5)
-           UNION ALL
-           SELECT conn_id FROM subscriptions.rcv_queues
-            WHERE (agent_id, host, port, ntf_id) = ($1, $3, $4::int, $6)))
-     AND (connection.conn_id = $2
-          OR (queue.host, queue.port) = ($3, $4::int) AND (queue.rcv_id = $5 OR queue.ntf_id = $6))
-   UNION ALL
-  SELECT agent_id, conn_id, false, false, false
+  SELECT agent_id, conn_id, ntf_id IS NOT NULL AS has_credentials, is_deleted,
+         (agent_id, conn_id, host, port, rcv_id) = ($1, $2, $3, $4::int, $5) AND NOT is_deleted AS is_same
     FROM subscriptions.rcv_queues
-   WHERE (rcv_id, host, port) = ($5, $3, $4::int) AND agent_id <> $1
+    JOIN subscriptions.connections USING (agent_id, conn_id)
+   WHERE (agent_id, conn_id) = ($1, $2)
+      OR (rcv_id, host, port) = ($5, $3, $4::int)
+      OR (agent_id, host, port, ntf_id) = ($1, $3, $4::int, $6)
    ORDER BY is_same DESC
    LIMIT 1`;
 
