@@ -49,14 +49,9 @@ export const migrateOrCheck = (dsn: string): Promise<string[]> =>
     );
   });
 
-interface RoleRights {
-  name: string;
-  mayMigrate: boolean;
-}
-
 /** Who may make schemas in this database, and owns what is there of ours, may migrate. */
-async function rightsOf(client: pg.Client): Promise<RoleRights> {
-  const { rows } = await client.query<RoleRights>(
+async function rightsOf(client: pg.Client) {
+  const { rows } = await client.query<{ name: string; mayMigrate: boolean }>(
     `SELECT current_user AS name,
             has_database_privilege(current_database(), 'CREATE')
             AND coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = $1), true) AS "mayMigrate"`,
@@ -181,39 +176,33 @@ async function lackingGrants(client: pg.Client, role: string): Promise<string[]>
 }
 
 /**
- * Each schema, table, sequence and function of ours that is not open to the role as it must be. Which migrations there
- * were is the owner's word alone; of actions of operators nothing but details can be changed, and policies bound that.
+ * Each right that the role must have on a schema, table, sequence or function of ours and has not. Which migrations there were is
+ * the owner's word alone; of actions of operators nothing but details can be changed, and policies bound that.
  */
 const LACKING_GRANTS = `
-  SELECT format('GRANT USAGE ON SCHEMA %I TO %I', nspname, $1::text) AS statement
-    FROM pg_namespace
-   WHERE nspname = ANY ($2::text[]) AND NOT has_schema_privilege($1, oid, 'USAGE')
-  UNION ALL
-  SELECT format('GRANT %s ON %I.%I TO %I', array_to_string(lacking, ', '), nspname, relname, $1)
-    FROM (SELECT nspname, relname,
-                 ARRAY(SELECT privilege
-                         FROM unnest(CASE
-                           WHEN relkind = 'S' THEN '{USAGE}'
-                           WHEN relname = 'schema_migrations' THEN '{SELECT}'
-                           WHEN relname = 'operator_actions' THEN '{SELECT, INSERT, DELETE}'
-                           ELSE '{SELECT, INSERT, UPDATE, DELETE}'
-                         END::text[]) AS wanted (privilege)
-                        WHERE CASE relkind
-                                WHEN 'S' THEN NOT has_sequence_privilege($1, relation.oid, privilege)
-                                ELSE NOT has_table_privilege($1, relation.oid, privilege)
-                              END) AS lacking
-            FROM pg_class AS relation JOIN pg_namespace ON pg_namespace.oid = relnamespace
-           WHERE nspname = ANY ($2::text[]) AND relkind IN ('r', 'S')
-             AND relname <> 'schema_migrations_id_seq') AS found
-   WHERE cardinality(lacking) > 0
-  UNION ALL
-  SELECT format('GRANT UPDATE (detail) ON notification.operator_actions TO %I', $1::text)
-    FROM pg_class
-   WHERE oid = to_regclass('notification.operator_actions') AND NOT has_column_privilege($1, oid, 'detail', 'UPDATE')
-  UNION ALL
-  SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', routine.oid::regprocedure, $1)
-    FROM pg_proc AS routine JOIN pg_namespace ON pg_namespace.oid = pronamespace
-   WHERE nspname = ANY ($2::text[]) AND NOT has_function_privilege($1, routine.oid, 'EXECUTE')`;
+  SELECT format('GRANT %s ON %s TO %I', privilege, object, $1::text) AS statement
+    FROM (SELECT 'USAGE', format('SCHEMA %I', nspname), has_schema_privilege($1, oid, 'USAGE')
+            FROM pg_namespace
+           WHERE nspname = ANY ($2::text[])
+           UNION ALL
+          SELECT privilege, format('TABLE %s', oid::regclass), has_table_privilege($1, oid, privilege)
+            FROM pg_class CROSS JOIN unnest('{SELECT, INSERT, UPDATE, DELETE}'::text[]) AS wanted (privilege)
+           WHERE relnamespace::regnamespace::text = ANY ($2) AND relkind = 'r'
+             AND NOT (relname = 'schema_migrations' AND privilege <> 'SELECT')
+             AND NOT (relname = 'operator_actions' AND privilege = 'UPDATE')
+           UNION ALL
+          SELECT 'UPDATE (detail)', format('TABLE %s', oid::regclass), has_column_privilege($1, oid, 'detail', 'UPDATE')
+            FROM pg_class
+           WHERE oid = to_regclass('notification.operator_actions')
+           UNION ALL
+          SELECT 'USAGE', format('SEQUENCE %s', seqrelid::regclass), has_sequence_privilege($1, seqrelid, 'USAGE')
+            FROM pg_sequence JOIN pg_class ON pg_class.oid = seqrelid
+           WHERE relnamespace::regnamespace::text = ANY ($2) AND relname <> 'schema_migrations_id_seq'
+           UNION ALL
+          SELECT 'EXECUTE', format('FUNCTION %s', oid::regprocedure), has_function_privilege($1, oid, 'EXECUTE')
+            FROM pg_proc
+           WHERE pronamespace::regnamespace::text = ANY ($2)) AS wanted (privilege, object, is_given)
+   WHERE NOT is_given`;
 
 /**
  * Gives the role of the service what it lacks.
