@@ -46,20 +46,6 @@ export interface OperationWork {
   deal(item: OperationItem): Promise<boolean>;
 }
 
-/** Of one step. */
-interface Page {
-  operationId: string;
-  work: OperationWork;
-  rate: number;
-  /** As far as it is, once that is known. */
-  counts?: OperationCounts;
-}
-
-/** Shorter when something ends it. */
-async function pause(ms: number, end: AbortSignal): Promise<void> {
-  if (ms > 0) await sleep(ms, undefined, { signal: end }).catch(() => undefined);
-}
-
 export interface OperationStep {
   counts: OperationCounts;
   isLeft: boolean;
@@ -82,15 +68,16 @@ export function createOperationActivities(db: Pool, works: Partial<Record<Operat
     async doPage(operationId: string, kind: OperationKind, rate: number): Promise<OperationStep> {
       const work = works[kind];
       if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
-      const page: Page = { operationId, work, rate };
+      /** As far as it is, once that is known. */
+      let reached: OperationCounts | undefined;
       // A hanging item does not keep a step that was cancelled.
       const givenUp = Context.current().cancelled.catch(async (error: unknown) => {
         await sleep(ENDING_MS, undefined, { ref: false });
         throw error;
       });
       return withHeartbeats(
-        () => Promise.race([dealWithPage(page), givenUp]),
-        () => page.counts,
+        () => Promise.race([dealWithPage(operationId, work, rate, (counts) => (reached = counts)), givenUp]),
+        () => reached,
       );
     },
 
@@ -105,24 +92,29 @@ export function createOperationActivities(db: Pool, works: Partial<Record<Operat
   };
 
   /** Items that are under way when it is given up are dealt with all the same, and once more by the next step. */
-  async function dealWithPage(page: Page): Promise<OperationStep> {
-    const { operationId, work, rate } = page;
+  async function dealWithPage(
+    operationId: string,
+    work: OperationWork,
+    rate: number,
+    report: (counts: OperationCounts) => void,
+  ): Promise<OperationStep> {
     const { cancellationSignal } = Context.current();
     const size = Math.min(CHUNK, rate);
     const beganAt = performance.now();
     const tookMs = () => performance.now() - beganAt;
     for (let dealt = 0; ; dealt += size) {
-      await pause((dealt * 1_000) / rate - tookMs(), cancellationSignal);
+      const waitMs = (dealt * 1_000) / rate - tookMs();
+      if (waitMs > 0) await sleep(waitMs, undefined, { signal: cancellationSignal }).catch(() => undefined);
       const { paused_by: pausedBy, ...counts } = await readRow(operationId);
-      page.counts = counts;
+      report(counts);
       if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
       if (tookMs() > STEP_MS || cancellationSignal.aborted) return { counts, isLeft: true };
       const items = await query<OperationItem>(db, work.list, [operationId, size]);
       const wereOrdered = await inTurn.map(items, (item) => work.deal(item));
       const positions = items.map(({ position }) => position);
       const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
-      page.counts = row ?? counts;
-      if (items.length < size) return { counts: page.counts, isLeft: false };
+      report(row ?? counts);
+      if (items.length < size) return { counts: row ?? counts, isLeft: false };
     }
   }
 
