@@ -141,6 +141,12 @@ describe('the codec server', () => {
     expect(huge.status).toBe(413);
   });
 
+  test('I40 a taken port is an error that names the variable', async () => {
+    await expect(start({ port: server.port })).rejects.toThrow(
+      `port ${server.port} is taken; set NOTIFICATION_CODEC_HTTP_ADDR to another one`,
+    );
+  });
+
   test('security-2 payloads and names of metadata are counted before anything is made of them', async () => {
     const empty = (count: number) => ({ payloads: Array.from({ length: count }, () => ({})) });
     const named = (count: number) => ({
