@@ -48,20 +48,13 @@ export const isNameable = (userId: string): boolean =>
 
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 
-/** The span that a traceparent names. */
-export interface TraceParent {
-  traceId: string;
-  spanId: string;
-  traceFlags: number;
-}
-
 /**
- * W3C trace context, `00-<trace id>-<span id>-<flags>`. It only observes: what is no traceparent counts as absent, as the
+ * The span that a traceparent names. W3C trace context, `00-<trace id>-<span id>-<flags>`. It only observes: what is no traceparent counts as absent, as the
  * standard says.
  *
  * @returns undefined for anything but a traceparent of version 00.
  */
-export function parseTraceparent(text: string): TraceParent | undefined {
+export function parseTraceparent(text: string) {
   const [, traceId, spanId, flags] = TRACEPARENT.exec(text) ?? [];
   if (traceId === undefined || spanId === undefined || flags === undefined) return undefined;
   return { traceId, spanId, traceFlags: Number.parseInt(flags, 16) };

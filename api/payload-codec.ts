@@ -56,12 +56,6 @@ interface PayloadOwner {
   workflowId: string;
 }
 
-/** What anybody can read of a sealed payload. It is authenticated only when the payload opens. */
-export interface SealedHead {
-  keyId: string;
-  owner: PayloadOwner;
-}
-
 /**
  * How a process writes to Temporal, and reads from it: all of one installation must have the same keys.
  *
@@ -157,8 +151,8 @@ function parse(data: Buffer): { owner: PayloadOwner; sealed: Buffer } | undefine
   return { owner: { namespace, workflowId }, sealed: data.subarray(at) };
 }
 
-/** @returns what anybody can read of a sealed payload; undefined for one in plain. */
-export function payloadHeadOf(payload: Payload): SealedHead | undefined {
+/** @returns what anybody can read of a sealed payload, which is authenticated only when it opens; undefined for one in plain. */
+export function payloadHeadOf(payload: Payload): { keyId: string; owner: PayloadOwner } | undefined {
   const parsed = isSealed(payload) ? parse(Buffer.from(payload.data ?? [])) : undefined;
   const keyId = parsed && sealingKeyOf(parsed.sealed);
   return keyId === undefined ? undefined : { keyId, owner: parsed!.owner };

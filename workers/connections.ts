@@ -26,15 +26,7 @@ import type { RedisConnections } from './redis.ts';
 import { connectRedis } from './redis.ts';
 import type { Telemetry } from './telemetry.ts';
 
-interface TemporalAccess {
-  /** For everything but workers. */
-  temporal: NativeConnection;
-  namespace: string;
-  /** Workers must have the connection itself. */
-  workerConnection(): NativeConnection;
-  /** Takes workers that are to go on with the connection of the time. */
-  keepConnected(workers: readonly Worker[]): void;
-}
+type TemporalAccess = Awaited<ReturnType<typeof connectTemporal>>;
 
 export interface Connections extends RedisConnections, TemporalAccess {
   db: pg.Pool;
@@ -67,7 +59,7 @@ export async function openConnections(
  *
  * @throws DependencyError when Temporal does not answer.
  */
-async function connectTemporal(context: ProcessContext): Promise<TemporalAccess> {
+async function connectTemporal(context: ProcessContext) {
   const { config, endpoints, open, renewable, log } = context;
   const { connectionOptions, namespace } = temporalConnection(config, endpoints.temporalAddress);
   const where = `Temporal at ${connectionOptions.address ?? 'localhost:7233'}, namespace ${namespace}`;
@@ -90,10 +82,13 @@ async function connectTemporal(context: ProcessContext): Promise<TemporalAccess>
       },
     });
     return {
+      /** For everything but workers. */
       temporal: held.facade,
       namespace,
+      /** Workers must have the connection itself. */
       workerConnection: () => held.current,
-      keepConnected: (others) => workers.push(...others),
+      /** Takes workers that are to go on with the connection of the time. */
+      keepConnected: (others: readonly Worker[]) => void workers.push(...others),
     };
   });
 

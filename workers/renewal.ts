@@ -20,19 +20,13 @@ import { ConfigError } from '../config/variables.ts';
 import type { ProcessContext, RenewablePart } from './context.ts';
 
 /** A change that was not taken. */
-export interface RefusedChange {
+interface RefusedChange {
   variable: string;
   path: string;
   reason: string;
 }
 
-export interface Renewal {
-  stop(): Promise<void>;
-  /** Changes that are not in use now, although their files are there. */
-  refused(): RefusedChange[];
-  /** What is in use. */
-  files(): readonly ConfigFile[];
-}
+type Renewal = ReturnType<typeof startRenewal>;
 
 /** What is in each file of a look. */
 type Texts = ReadonlyMap<ConfigFile, string | undefined>;
@@ -44,15 +38,18 @@ export function startRenewal(
   config: Config,
   parts: readonly RenewablePart[],
   { log, everyMs = EVERY_MS }: { log: Logger; everyMs?: number },
-): Renewal {
+) {
   /** What is in use: the contents of the files that each part has taken. */
   let current = config;
   const refusals = new Map<RenewablePart, RefusedChange[]>();
   const { stop } = watchEvery(everyMs, renewChanged, (error) =>
     log.error({ reason: reasonOf(error) }, 'files not looked at'),
   );
-  return { refused, files: () => current.files, stop };
+  /** What is in use. */
+  const files = (): readonly ConfigFile[] => current.files;
+  return { refused, files, stop };
 
+  /** Changes that are not in use now, although their files are there. */
   function refused(): RefusedChange[] {
     return [...refusals.values()].flat();
   }

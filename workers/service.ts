@@ -56,13 +56,7 @@ export interface ServiceOptions {
   log: Logger;
 }
 
-export interface Service {
-  probesUrl: string;
-  /** Rejects when a worker fails for good; resolves after `stop`. */
-  done: Promise<void>;
-  /** Hands the stream over, finishes what is under way, and closes everything within the shutdown time-out. */
-  stop(): Promise<void>;
-}
+export type Service = Awaited<ReturnType<typeof start>>;
 
 /**
  * Starts the service against servers that are already there.
@@ -79,7 +73,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   }
 }
 
-async function start({ config, endpoints, log }: ServiceOptions, open: OpenParts): Promise<Service> {
+async function start({ config, endpoints, log }: ServiceOptions, open: OpenParts) {
   installTemporalRuntime(log, temporalMetrics(config));
   const telemetry = startTelemetry(config, log);
   const { meter } = telemetry;
@@ -132,7 +126,9 @@ async function start({ config, endpoints, log }: ServiceOptions, open: OpenParts
   log.info({ probes: probes.url, namespace, roles: config.roles }, 'service ready');
 
   let stopping: Promise<void> | undefined;
+  /** Hands the stream over, finishes what is under way, and closes everything within the shutdown time-out. */
   const stop = () => (stopping ??= shutDown(context));
+  /** Rejects when a worker fails for good; resolves after `stop`. */
   const done = running.ended.then(stop, async (error: unknown) => {
     // Without its worker the process is of no use: it must not look ready, nor stay.
     await stop();
@@ -296,17 +292,12 @@ export function tuning({ values }: Config) {
  * Otherwise it gets all work, and says only which release it is, for the Web UI's page of workers.
  */
 function versionOf({ values }: Config): Pick<WorkerOptions, 'workerDeploymentOptions'> {
-  const deploymentName = packageJson.name;
   const { NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
-  if (buildId === undefined) {
-    const version = { deploymentName, buildId: packageJson.version };
-    return { workerDeploymentOptions: { version, useWorkerVersioning: false } };
-  }
+  const version = { deploymentName: packageJson.name, buildId: buildId ?? packageJson.version };
   return {
-    workerDeploymentOptions: {
-      version: { deploymentName, buildId },
-      useWorkerVersioning: true,
-      defaultVersioningBehavior: 'AUTO_UPGRADE',
-    },
+    workerDeploymentOptions:
+      buildId === undefined
+        ? { version, useWorkerVersioning: false }
+        : { version, useWorkerVersioning: true, defaultVersioningBehavior: 'AUTO_UPGRADE' },
   };
 }
