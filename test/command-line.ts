@@ -118,6 +118,15 @@ export function cliFor(slot: Slot) {
     return { code, value: JSON.parse(stdout) as T };
   }
 
+  /** Runs `setup`. @returns also the status of each step, by its name. */
+  async function setUp(args: string[] = [], changes: Env = {}) {
+    const result = await cli(['setup', '--json', ...args], { changes });
+    const { steps } = JSON.parse(result.stdout || '{"steps":[]}') as {
+      steps: Record<'name' | 'status', string>[];
+    };
+    return { ...result, steps: Object.fromEntries(steps.map(({ name, status }) => [name, status])) };
+  }
+
   /** What `doctor` finds, by the name of the check. */
   async function findings(changes: Env = {}): Promise<Record<string, Finding>> {
     const { stdout } = await cli(['doctor', '--json'], { changes });
@@ -140,6 +149,7 @@ export function cliFor(slot: Slot) {
     start,
     cli,
     json,
+    setUp,
     findings,
     untilFound,
     env,

@@ -7,14 +7,9 @@ import { temporalNeeds } from '../../cli/setup.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { listen } from '../../dev/servers/ports.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
-import type { CliResult } from '../command-line.ts';
 import { cliOfTests } from '../command-line.ts';
 import { slotOfTests } from '../harness.ts';
 import { SEARCH_ATTRIBUTES } from '../../workflows/search-attributes.ts';
-
-interface Report {
-  steps: { name: string; status: string; detail: string }[];
-}
 
 const slot = slotOfTests({ isEmpty: true });
 const bench = cliOfTests(slot);
@@ -25,15 +20,8 @@ beforeAll(async () => {
 });
 
 const ROLES = 'intent,mobile-push,subscription';
-const run = (args: string[], changes: Record<string, string> = {}) =>
-  bench.cli([...args, '--json'], {
-    changes: { TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes },
-  });
-/** What it reported; without a report, what it said instead. */
-const statuses = ({ stdout, stderr }: CliResult) => {
-  if (stdout === '') throw new Error(stderr);
-  return Object.fromEntries((JSON.parse(stdout) as Report).steps.map(({ name, status }) => [name, status]));
-};
+const setUp = (args: string[] = [], changes: Record<string, string> = {}) =>
+  bench.setUp(args, { TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes });
 const findings = (changes: Record<string, string> = {}) =>
   bench.findings({ TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes });
 
@@ -61,25 +49,25 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
   expect(absent).toMatchObject({ status: 'error', detail: `there is no namespace ${namespace}` });
   expect(absent?.hint).toContain('galaxy-notify setup');
 
-  const dry = await run(['setup', '--dry-run']);
-  expect([dry.code, statuses(dry)]).toEqual([1, all('missing')]);
+  const dry = await setUp(['--dry-run']);
+  expect([dry.code, dry.steps]).toEqual([1, all('missing')]);
   expect(dry.stderr).toContain('without --dry-run');
   expect((await findings())['Temporal']).toMatchObject({ status: 'error' });
 
-  const made = await run(['setup', '--retention', '7d']);
-  expect([made.stderr, made.code, statuses(made)]).toEqual(['', 0, all('created')]);
+  const made = await setUp(['--retention', '7d']);
+  expect([made.stderr, made.code, made.steps]).toEqual(['', 0, all('created')]);
   const { connection } = slot.client;
   const { config } = await connection.workflowService.describeNamespace({ namespace });
   expect(Number(config?.workflowExecutionRetentionTtl?.seconds)).toBe(7 * 86_400);
   const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
   expect(Object.keys(customAttributes)).toEqual(expect.arrayContaining(Object.keys(SEARCH_ATTRIBUTES)));
 
-  const again = await run(['setup']);
-  expect([again.code, statuses(again)]).toEqual([0, all('ok')]);
+  const again = await setUp();
+  expect([again.code, again.steps]).toEqual([0, all('ok')]);
   expect(again.stdout).toContain('7 d');
 
-  const changed = await run(['setup', '--retention', '3d'], { NOTIFICATION_CLEANUP_INTERVAL: '2h' });
-  expect(statuses(changed)).toEqual({
+  const changed = await setUp(['--retention', '3d'], { NOTIFICATION_CLEANUP_INTERVAL: '2h' });
+  expect(changed.steps).toEqual({
     ...all('ok'),
     [`namespace ${namespace}`]: 'changed',
     ...Object.fromEntries(RETENTIONS.map((id) => [`schedule ${id}`, 'changed'])),
@@ -127,7 +115,7 @@ test('I40 doctor looks whether what the roles reach for can be reached, and send
 });
 
 test('I32 setup says in one line each which server is away', async () => {
-  const away = await run(['setup'], {
+  const away = await setUp([], {
     TEMPORAL_ADDRESS: '127.0.0.1:1',
     NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://u:secret@127.0.0.1:1/db',
   });
