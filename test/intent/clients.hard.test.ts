@@ -25,86 +25,73 @@ const CLIENTS = path.join(import.meta.dirname, '../../clients');
 const GO = path.join(CLIENTS, 'go');
 const PYTHON = path.join(CLIENTS, 'python');
 const PYTHON_ENV = { PYTHONPATH: PYTHON, PYTHONDONTWRITEBYTECODE: '1' };
-const LIMIT_MS = 300_000;
+const CASES = Number(process.env['FUZZ_CASES'] ?? 1_000);
+jest.setTimeout(300_000 + CASES * 5);
 
 const scratch = scratchFolder('clients').dir;
 
-test(
-  'I70 I71 the client in Go passes its own tests, vectors and examples included',
-  async () => {
-    await runCommand('go', ['-C', GO, 'vet', './...']);
-    const output = await runCommand('go', ['-C', GO, 'test', '-count=1', './...']);
-    expect(output).toMatch(/^ok\s+\S+\/clients\/go\s/m);
-    expect(output).toMatch(/^ok\s+\S+\/clients\/go\/notifytest\s/m);
-  },
-  LIMIT_MS,
-);
+test('I70 I71 the client in Go passes its own tests, vectors and examples included', async () => {
+  await runCommand('go', ['-C', GO, 'vet', './...']);
+  const output = await runCommand('go', ['-C', GO, 'test', '-count=1', './...']);
+  expect(output).toMatch(/^ok\s+\S+\/clients\/go\s/m);
+  expect(output).toMatch(/^ok\s+\S+\/clients\/go\/notifytest\s/m);
+});
 
-test(
-  'I70 I71 the client in Python passes its own tests, vectors and examples included',
-  async () => {
-    const tests = path.join(PYTHON, 'tests');
-    const output = await runCommand('python3', ['-m', 'unittest', 'discover', '-s', tests, '-t', PYTHON], {
-      env: PYTHON_ENV,
-    });
-    expect(output).toMatch(/Ran \d{2,} tests[^]*\nOK$/);
-  },
-  LIMIT_MS,
-);
+test('I70 I71 the client in Python passes its own tests, vectors and examples included', async () => {
+  const tests = path.join(PYTHON, 'tests');
+  const output = await runCommand('python3', ['-m', 'unittest', 'discover', '-s', tests, '-t', PYTHON], {
+    env: PYTHON_ENV,
+  });
+  expect(output).toMatch(/Ran \d{2,} tests[^]*\nOK$/);
+});
 
-test(
-  'I76 I70 constructors of an own catalog, in Go and Python, refuse what the service would refuse',
-  async () => {
-    const shop = path.join(import.meta.dirname, '../../catalog/shop.yaml');
-    const write = async (language: string, out: string) =>
-      startCommand(['catalog', 'clients', shop, '--language', language, '--out', out], {}).ended;
-    const go = path.join(scratch, 'own');
-    expect(await write('go', path.join(go, 'shop'))).toMatchObject({ code: 0, stderr: '' });
-    const module = /^module (\S+)/.exec(readFileSync(path.join(GO, 'go.mod'), 'utf8'))![1]!;
-    writeFileSync(
-      path.join(go, 'go.mod'),
-      `module own\n\ngo 1.23\n\nrequire ${module} v0.0.0\n\nreplace ${module} => ${GO}\n`,
-    );
-    writeFileSync(path.join(go, 'main.go'), OWN_GO.replace('MODULE', module));
-    await runCommand('go', ['-C', go, 'mod', 'tidy']);
-    await runCommand('go', ['-C', go, 'vet', './...']);
-    const fromGo = (await runCommand('go', ['-C', go, 'run', '.'])).trim().split('\n');
+test('I76 I70 constructors of an own catalog, in Go and Python, refuse what the service would refuse', async () => {
+  const shop = path.join(import.meta.dirname, '../../catalog/shop.yaml');
+  const write = async (language: string, out: string) =>
+    startCommand(['catalog', 'clients', shop, '--language', language, '--out', out], {}).ended;
+  const go = path.join(scratch, 'own');
+  expect(await write('go', path.join(go, 'shop'))).toMatchObject({ code: 0, stderr: '' });
+  const module = /^module (\S+)/.exec(readFileSync(path.join(GO, 'go.mod'), 'utf8'))![1]!;
+  writeFileSync(
+    path.join(go, 'go.mod'),
+    `module own\n\ngo 1.23\n\nrequire ${module} v0.0.0\n\nreplace ${module} => ${GO}\n`,
+  );
+  writeFileSync(path.join(go, 'main.go'), OWN_GO.replace('MODULE', module));
+  await runCommand('go', ['-C', go, 'mod', 'tidy']);
+  await runCommand('go', ['-C', go, 'vet', './...']);
+  const fromGo = (await runCommand('go', ['-C', go, 'run', '.'])).trim().split('\n');
 
-    const python = path.join(scratch, 'own-python');
-    expect(await write('python', path.join(python, 'shop'))).toMatchObject({ code: 0, stderr: '' });
-    writeFileSync(path.join(python, 'own.py'), OWN_PYTHON);
-    const env = { ...PYTHON_ENV, PYTHONPATH: `${PYTHON}:${python}` };
-    const fromPython = (await runCommand('python3', [path.join(python, 'own.py')], { env }))
-      .trim()
-      .split('\n');
+  const python = path.join(scratch, 'own-python');
+  expect(await write('python', path.join(python, 'shop'))).toMatchObject({ code: 0, stderr: '' });
+  writeFileSync(path.join(python, 'own.py'), OWN_PYTHON);
+  const env = { ...PYTHON_ENV, PYTHONPATH: `${PYTHON}:${python}` };
+  const fromPython = (await runCommand('python3', [path.join(python, 'own.py')], { env })).trim().split('\n');
 
-    const catalog = parseCatalog(readFileSync(shop, 'utf8'));
-    const fromService = OWN_PAYLOADS.map(({ carrier, length, eta, gift }) => {
-      const payload = {
-        order_id: 'x'.repeat(length),
-        carrier,
-        eta_ms: eta,
-        ...(gift === null ? {} : { gift }),
-      };
-      try {
-        newIntent(catalog, 'shop.order.shipped', {
-          ...{ idempotencyKey: 'k', occurredAt: 1_790_000_000_000, recipientUserIds: ['u'], payload },
-        });
-        return 'accepted';
-      } catch (error) {
-        return (error as InvalidIntentError).field;
-      }
-    });
-    expect(fromService).toEqual([
-      'accepted',
-      ...['carrier', 'order_id', 'eta_ms', 'gift'].map((f) => `payload_json.${f}`),
-      'accepted',
-    ]);
-    expect(fromGo).toEqual(fromService);
-    expect(fromPython).toEqual(fromService);
-  },
-  LIMIT_MS,
-);
+  const catalog = parseCatalog(readFileSync(shop, 'utf8'));
+  const fromService = OWN_PAYLOADS.map(({ carrier, length, eta, gift }) => {
+    const payload = {
+      order_id: 'x'.repeat(length),
+      carrier,
+      eta_ms: eta,
+      ...(gift === null ? {} : { gift }),
+    };
+    try {
+      newIntent(catalog, 'shop.order.shipped', {
+        ...{ idempotencyKey: 'k', occurredAt: 1_790_000_000_000, recipientUserIds: ['u'], payload },
+      });
+      return 'accepted';
+    } catch (error) {
+      return (error as InvalidIntentError).field;
+    }
+  });
+  expect(fromService).toEqual([
+    'accepted',
+    ...['carrier', 'order_id', 'eta_ms', 'gift'].map((f) => `payload_json.${f}`),
+    'accepted',
+  ]);
+  expect(fromGo).toEqual(fromService);
+  expect(fromPython).toEqual(fromService);
+});
 
 const OWN_PAYLOADS = [
   { carrier: 'dhl', length: 64, eta: 1, gift: true },
@@ -238,68 +225,63 @@ async function verdictOfTypeScript(fields: EntryFields): Promise<Verdict | undef
   }
 }
 
-const CASES = Number(process.env['FUZZ_CASES'] ?? 1_000);
 /** Entries that are asked about before the answers are looked at. */
 const BATCH = 200;
 
-test(
-  'I70 Go, Python, TypeScript and the service decide every entry alike, with one fingerprint',
-  async () => {
-    const verdicts = path.join(scratch, 'verdicts');
-    await runCommand('go', ['-C', GO, 'build', '-o', verdicts, './internal/verdicts']);
-    const clients = {
-      go: startClient(verdicts, []),
-      python: startClient('python3', [path.join(PYTHON, 'tests', 'verdicts.py')], PYTHON_ENV),
-    };
-    const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 2 ** 31);
-    const entries = fc.sample(
-      fc.oneof({ weight: 1, arbitrary: intentEntry }, { weight: 2, arbitrary: strangeIntent }),
-      { numRuns: CASES, seed },
-    );
-    const seen = new Map<string, number>();
-    const differences: object[] = [];
-    try {
-      for (let from = 0; from < entries.length; from += BATCH) {
-        await Promise.all(
-          entries.slice(from, from + BATCH).map(async (entry) => {
-            const fields = entry.map((field) => field.map((bytes) => bytes.toString('base64')));
-            const question = JSON.stringify({ fields });
-            const service = verdictOfService(entry);
-            const [go, python, typescript = service] = await Promise.all([
-              clients.go.ask(question),
-              clients.python.ask(question),
-              verdictOfTypeScript(entry),
-            ]);
-            const kind = 'code' in service ? service.code : 'accepted';
-            seen.set(kind, (seen.get(kind) ?? 0) + 1);
-            const answers = [go, python, typescript].map((verdict) => JSON.stringify(sorted(verdict)));
-            if (answers.some((answer) => answer !== JSON.stringify(sorted(service)))) {
-              differences.push({
-                entry: entry.map((field) => field.map(String)),
-                service,
-                go,
-                python,
-                typescript,
-              });
-            }
-          }),
-        );
-      }
-    } finally {
-      for (const client of Object.values(clients)) client.stop();
+test('I70 Go, Python, TypeScript and the service decide every entry alike, with one fingerprint', async () => {
+  const verdicts = path.join(scratch, 'verdicts');
+  await runCommand('go', ['-C', GO, 'build', '-o', verdicts, './internal/verdicts']);
+  const clients = {
+    go: startClient(verdicts, []),
+    python: startClient('python3', [path.join(PYTHON, 'tests', 'verdicts.py')], PYTHON_ENV),
+  };
+  const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 2 ** 31);
+  const entries = fc.sample(
+    fc.oneof({ weight: 1, arbitrary: intentEntry }, { weight: 2, arbitrary: strangeIntent }),
+    { numRuns: CASES, seed },
+  );
+  const seen = new Map<string, number>();
+  const differences: object[] = [];
+  try {
+    for (let from = 0; from < entries.length; from += BATCH) {
+      await Promise.all(
+        entries.slice(from, from + BATCH).map(async (entry) => {
+          const fields = entry.map((field) => field.map((bytes) => bytes.toString('base64')));
+          const question = JSON.stringify({ fields });
+          const service = verdictOfService(entry);
+          const [go, python, typescript = service] = await Promise.all([
+            clients.go.ask(question),
+            clients.python.ask(question),
+            verdictOfTypeScript(entry),
+          ]);
+          const kind = 'code' in service ? service.code : 'accepted';
+          seen.set(kind, (seen.get(kind) ?? 0) + 1);
+          const answers = [go, python, typescript].map((verdict) => JSON.stringify(sorted(verdict)));
+          if (answers.some((answer) => answer !== JSON.stringify(sorted(service)))) {
+            differences.push({
+              entry: entry.map((field) => field.map(String)),
+              service,
+              go,
+              python,
+              typescript,
+            });
+          }
+        }),
+      );
     }
-    expect({ seed, differences: differences.slice(0, 3), count: differences.length }).toEqual({
-      seed,
-      differences: [],
-      count: 0,
-    });
-    // The entries are strange, and not so strange that the first check decides all of them.
-    for (const kind of ['accepted', 'invalid_envelope', 'invalid_recipients', 'invalid_payload']) {
-      expect([kind, (seen.get(kind) ?? 0) > CASES / 50]).toEqual([kind, true]);
-    }
-  },
-  LIMIT_MS + CASES * 5,
-);
+  } finally {
+    for (const client of Object.values(clients)) client.stop();
+  }
+  expect({ seed, differences: differences.slice(0, 3), count: differences.length }).toEqual({
+    seed,
+    differences: [],
+    count: 0,
+  });
+  // The entries are strange, and not so strange that the first check decides all of them.
+  for (const kind of ['accepted', 'invalid_envelope', 'invalid_recipients', 'invalid_payload']) {
+    expect([kind, (seen.get(kind) ?? 0) > CASES / 50]).toEqual([kind, true]);
+  }
+});
 
 const sorted = (verdict: Verdict): [string, string | number][] => Object.entries(verdict).sort();
 
@@ -314,32 +296,20 @@ describe('published from another language', () => {
     await bothPublished(slot, [notificationId]);
   }
 
-  test(
-    'I70 an intent published from Go is delivered',
-    async () => {
-      const example = ['-C', GO, 'run', './examples/publish', redisUrl(), 'user-1', 'from-go'];
-      await expectDelivered(await runCommand('go', example));
-    },
-    LIMIT_MS,
-  );
+  test('I70 an intent published from Go is delivered', async () => {
+    const example = ['-C', GO, 'run', './examples/publish', redisUrl(), 'user-1', 'from-go'];
+    await expectDelivered(await runCommand('go', example));
+  });
 
-  test(
-    'I70 an intent published from Python is delivered',
-    async () => {
-      const packages = path.join(scratch, 'python');
-      const requirements = path.join(PYTHON, 'requirements.txt');
-      const install = '-m pip install --quiet --disable-pip-version-check --no-warn-script-location'.split(
-        ' ',
-      );
-      await runCommand(
-        'python3',
-        [...install, '--require-hashes', '--target', packages, '-r', requirements],
-        { env: { PIP_ROOT_USER_ACTION: 'ignore' } },
-      );
-      const example = [path.join(PYTHON, 'examples', 'publish.py'), redisUrl(), 'user-1', 'from-python'];
-      const env = { ...PYTHON_ENV, PYTHONPATH: `${PYTHON}${path.delimiter}${packages}` };
-      await expectDelivered(await runCommand('python3', example, { env }));
-    },
-    LIMIT_MS,
-  );
+  test('I70 an intent published from Python is delivered', async () => {
+    const packages = path.join(scratch, 'python');
+    const requirements = path.join(PYTHON, 'requirements.txt');
+    const install = '-m pip install --quiet --disable-pip-version-check --no-warn-script-location'.split(' ');
+    await runCommand('python3', [...install, '--require-hashes', '--target', packages, '-r', requirements], {
+      env: { PIP_ROOT_USER_ACTION: 'ignore' },
+    });
+    const example = [path.join(PYTHON, 'examples', 'publish.py'), redisUrl(), 'user-1', 'from-python'];
+    const env = { ...PYTHON_ENV, PYTHONPATH: `${PYTHON}${path.delimiter}${packages}` };
+    await expectDelivered(await runCommand('python3', example, { env }));
+  });
 });
