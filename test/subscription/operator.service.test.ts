@@ -7,7 +7,7 @@ import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { QUICK, agentOfTests } from './agent.ts';
 
-const LIMIT_MS = 240_000;
+jest.setTimeout(240_000);
 const RUNBOOK = readFileSync(new URL('../../docs/operate/runbook.md', import.meta.url), 'utf8');
 
 const agent = agentOfTests();
@@ -20,7 +20,7 @@ beforeAll(async () => {
   Object.assign(operator.env, {
     NOTIFICATION_SUBSCRIPTION_KEYS: QUICK['NOTIFICATION_SUBSCRIPTION_KEYS']!,
   });
-}, LIMIT_MS);
+});
 
 /** With --json before everything else: what follows a -- is no option. */
 async function json<T>(args: string[], input = ''): Promise<{ code: number | null; value: T }> {
@@ -28,178 +28,165 @@ async function json<T>(args: string[], input = ''): Promise<{ code: number | nul
   return { code, value: JSON.parse(stdout) as T };
 }
 
-test(
-  'N15 N16 a token is registered and verified, queues are imported, turned off and deleted by the command line',
-  async () => {
-    expect(await json(['tokens', 'register', '-'], deviceText)).toEqual({
-      code: 0,
-      value: { status: 'REGISTERED' },
-    });
-    const { nonce, code } = await agent.verification(device);
-    // An equals sign, for what is base64url may begin with a dash.
-    expect(await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], deviceText)).toEqual({
-      code: 0,
-      value: { status: 'ACTIVE' },
-    });
-    expect(await json(['tokens', 'check'])).toEqual({ code: 0, value: { status: 'ACTIVE' } });
+test('N15 N16 a token is registered and verified, queues are imported, turned off and deleted by the command line', async () => {
+  expect(await json(['tokens', 'register', '-'], deviceText)).toEqual({
+    code: 0,
+    value: { status: 'REGISTERED' },
+  });
+  const { nonce, code } = await agent.verification(device);
+  // An equals sign, for what is base64url may begin with a dash.
+  expect(await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], deviceText)).toEqual({
+    code: 0,
+    value: { status: 'ACTIVE' },
+  });
+  expect(await json(['tokens', 'check'])).toEqual({ code: 0, value: { status: 'ACTIVE' } });
 
-    const server = agent.routers.smp[0]!.address;
-    const queues = await makeQueues(Array.from({ length: 3 }, () => ({ userId: 7, server })));
-    const imported = await json<{ imported: { connId: string }[] }>(
-      ['subscriptions', 'import'],
-      JSON.stringify(queues),
-    );
-    expect(imported.code).toBe(0);
-    const connIds = imported.value.imported.map(({ connId }) => connId);
-    expect(new Set(connIds).size).toBe(3);
-    await agent.active(connIds);
-    const { value: made } = await json<{ items: SubscriptionView[] }>(['subscriptions', 'list']);
-    expect(made.items).toEqual(
-      expect.arrayContaining(
-        connIds.map((connId): unknown =>
-          expect.objectContaining({
-            connId,
-            userId: 7,
-            wantsNotifications: true,
-            hasCredentials: true,
-            status: expect.stringMatching(/^CREATED /) as string,
-            action: 'check',
-            link: expect.stringContaining('http://ui.test') as string,
-          }),
-        ),
+  const server = agent.routers.smp[0]!.address;
+  const queues = await makeQueues(Array.from({ length: 3 }, () => ({ userId: 7, server })));
+  const imported = await json<{ imported: { connId: string }[] }>(
+    ['subscriptions', 'import'],
+    JSON.stringify(queues),
+  );
+  expect(imported.code).toBe(0);
+  const connIds = imported.value.imported.map(({ connId }) => connId);
+  expect(new Set(connIds).size).toBe(3);
+  await agent.active(connIds);
+  const { value: made } = await json<{ items: SubscriptionView[] }>(['subscriptions', 'list']);
+  expect(made.items).toEqual(
+    expect.arrayContaining(
+      connIds.map((connId): unknown =>
+        expect.objectContaining({
+          connId,
+          userId: 7,
+          wantsNotifications: true,
+          hasCredentials: true,
+          status: expect.stringMatching(/^CREATED /) as string,
+          action: 'check',
+          link: expect.stringContaining('http://ui.test') as string,
+        }),
       ),
-    );
+    ),
+  );
 
-    const [off, gone, kept] = connIds as [string, string, string];
-    expect(await json(['subscriptions', 'toggle', '--off', '--', off, 'unknown'])).toMatchObject({
-      code: 3,
-      value: { changed: 1, unknown: ['unknown'] },
-    });
-    expect((await operator.cli(['subscriptions', 'delete', '--', gone])).code).toBe(2);
-    expect(await json(['subscriptions', 'delete', '--yes', '--', gone])).toMatchObject({
-      code: 0,
-      value: { deleted: 1 },
-    });
-    await eventually('the record of what was turned off to go', async () => {
-      const { value } = await json<SubscriptionView>(['subscriptions', 'show', '--', off]);
-      return !value.wantsNotifications && value.status === undefined;
-    });
-    const { value: list } = await json<{ items: SubscriptionView[] }>([
-      'subscriptions',
-      'list',
-      '--user',
-      '7',
-    ]);
-    expect(list.items.map(({ connId }) => connId).sort()).toEqual([off, kept].sort());
-    const { value: created } = await json<{ items: SubscriptionView[] }>([
-      ...['subscriptions', 'list', '--status', 'created'],
-    ]);
-    expect(created.items.map(({ connId }) => connId)).toEqual([kept]);
+  const [off, gone, kept] = connIds as [string, string, string];
+  expect(await json(['subscriptions', 'toggle', '--off', '--', off, 'unknown'])).toMatchObject({
+    code: 3,
+    value: { changed: 1, unknown: ['unknown'] },
+  });
+  expect((await operator.cli(['subscriptions', 'delete', '--', gone])).code).toBe(2);
+  expect(await json(['subscriptions', 'delete', '--yes', '--', gone])).toMatchObject({
+    code: 0,
+    value: { deleted: 1 },
+  });
+  await eventually('the record of what was turned off to go', async () => {
+    const { value } = await json<SubscriptionView>(['subscriptions', 'show', '--', off]);
+    return !value.wantsNotifications && value.status === undefined;
+  });
+  const { value: list } = await json<{ items: SubscriptionView[] }>(['subscriptions', 'list', '--user', '7']);
+  expect(list.items.map(({ connId }) => connId).sort()).toEqual([off, kept].sort());
+  const { value: created } = await json<{ items: SubscriptionView[] }>([
+    ...['subscriptions', 'list', '--status', 'created'],
+  ]);
+  expect(created.items.map(({ connId }) => connId)).toEqual([kept]);
 
-    // Without `live` when the supervisor did not answer soon.
-    const status = await eventually('the state of the supervisor', async () => {
-      const found = await json<AgentView>(['subscriptions', 'status']);
-      return found.value.live && found;
-    });
-    expect(status).toMatchObject({
-      code: 0,
-      value: {
-        agentId: 'default',
-        token: { status: 'ACTIVE', mode: 'INSTANT' },
-        connections: { CREATED: 1, none: 1 },
-        givenUp: 0,
-        live: { isOpen: true },
-      },
-    });
+  // Without `live` when the supervisor did not answer soon.
+  const status = await eventually('the state of the supervisor', async () => {
+    const found = await json<AgentView>(['subscriptions', 'status']);
+    return found.value.live && found;
+  });
+  expect(status).toMatchObject({
+    code: 0,
+    value: {
+      agentId: 'default',
+      token: { status: 'ACTIVE', mode: 'INSTANT' },
+      connections: { CREATED: 1, none: 1 },
+      givenUp: 0,
+      live: { isOpen: true },
+    },
+  });
 
-    expect((await operator.cli(['tokens', 'delete'])).code).toBe(2);
-    expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
-    const without = await json<AgentView>(['subscriptions', 'status']);
-    expect(without.value.token).toBeUndefined();
-  },
-  LIMIT_MS,
-);
+  expect((await operator.cli(['tokens', 'delete'])).code).toBe(2);
+  expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
+  const without = await json<AgentView>(['subscriptions', 'status']);
+  expect(without.value.token).toBeUndefined();
+});
 
-test(
-  'subscription-B6 what was given up is brought back by the commands of the runbook, one, many or all',
-  async () => {
-    // Not the device of another test, whose former code has been pushed to it.
-    const another = newDevice();
-    const anotherText = `${another.provider}:${another.token}`;
-    expect((await json(['tokens', 'register', '-', '--mode', 'INSTANT'], anotherText)).code).toBe(0);
-    const { nonce, code } = await agent.verification(another);
-    expect(
-      (await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], anotherText)).code,
-    ).toBe(0);
-    const server = agent.routers.smp[0]!.address;
-    const connIds = await agent.create(Array.from({ length: 3 }, () => ({ userId: 8, server })));
-    await agent.active(connIds);
-    const [one, off, other] = connIds as [string, string, string];
-    const giveUp = async () => {
-      await agent.slot.db.query(
-        `UPDATE subscriptions.ntf_subscriptions
+test('subscription-B6 what was given up is brought back by the commands of the runbook, one, many or all', async () => {
+  // Not the device of another test, whose former code has been pushed to it.
+  const another = newDevice();
+  const anotherText = `${another.provider}:${another.token}`;
+  expect((await json(['tokens', 'register', '-', '--mode', 'INSTANT'], anotherText)).code).toBe(0);
+  const { nonce, code } = await agent.verification(another);
+  expect(
+    (await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], anotherText)).code,
+  ).toBe(0);
+  const server = agent.routers.smp[0]!.address;
+  const connIds = await agent.create(Array.from({ length: 3 }, () => ({ userId: 8, server })));
+  await agent.active(connIds);
+  const [one, off, other] = connIds as [string, string, string];
+  const giveUp = async () => {
+    await agent.slot.db.query(
+      `UPDATE subscriptions.ntf_subscriptions
             SET ntf_action = NULL, smp_action = NULL, action_ts = NULL, generation = generation + 1,
                 updated_at = clock_timestamp()
           WHERE conn_id = ANY($1::text[])`,
-        [connIds],
-      );
-    };
-    const givenUp = async () =>
-      (await json<{ items: unknown[] }>(runbook('list --given-up'))).value.items.length;
-    const back = (ids: string[]) =>
-      eventually('them to be subscribed', async () => {
-        const { rowCount } = await agent.slot.db.query(
-          "SELECT 1 FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY($1::text[]) AND ntf_action = 'C'",
-          [ids],
-        );
-        return rowCount === ids.length;
-      });
-
-    await giveUp();
-    expect(await givenUp()).toBe(3);
-    expect((await operator.cli(runbook('show AbCdEfGhIjKlMnOp', one))).stderr).toMatch(/subscriptions retry/);
-    expect(await json(runbook('retry AbCdEfGhIjKlMnOp', one))).toEqual({
-      code: 0,
-      value: { retried: [one] },
-    });
-    await back([one]);
-    expect(await givenUp()).toBe(2);
-
-    // One that was switched off, and whose end was refused, is ended.
-    await agent.slot.db.query('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [
-      off,
-    ]);
-    expect((await operator.cli(['subscriptions', 'retry', '--all', one])).code).toBe(2);
-    expect((await operator.cli(['subscriptions', 'retry'])).code).toBe(2);
-    expect(await json(runbook('retry --all'))).toEqual({ code: 0, value: { retried: 'all' } });
-    await back([one, other]);
-    await eventually('the other one to be ended', async () => {
-      const { value } = await json<SubscriptionView>(['subscriptions', 'show', '--', off]);
-      return value.status === undefined;
-    });
-    expect(await givenUp()).toBe(0);
-
-    // A queue of another application, from standard input.
-    const wrong = await operator.cli(['subscriptions', 'import'], {
-      input: '[{"recipientPrivateKey": "secret"}]',
-    });
-    expect(wrong).toMatchObject({ code: 1, stdout: '' });
-    expect(wrong.stderr).toMatch(/queue 1: recipientPrivateKey: must be 32 bytes/);
-    expect(wrong.stderr).not.toContain('secret');
-    expect((await operator.cli(['subscriptions', 'import'], { input: '"secret' })).stderr).not.toContain(
-      'secret',
+      [connIds],
     );
-    const { value: statistics } = await json<{ items: object[] }>([
-      'subscriptions',
-      'statistics',
-      '--user',
-      '8',
-    ]);
-    expect(statistics.items.length).toBeGreaterThan(0);
-    expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
-  },
-  LIMIT_MS,
-);
+  };
+  const givenUp = async () =>
+    (await json<{ items: unknown[] }>(runbook('list --given-up'))).value.items.length;
+  const back = (ids: string[]) =>
+    eventually('them to be subscribed', async () => {
+      const { rowCount } = await agent.slot.db.query(
+        "SELECT 1 FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY($1::text[]) AND ntf_action = 'C'",
+        [ids],
+      );
+      return rowCount === ids.length;
+    });
+
+  await giveUp();
+  expect(await givenUp()).toBe(3);
+  expect((await operator.cli(runbook('show AbCdEfGhIjKlMnOp', one))).stderr).toMatch(/subscriptions retry/);
+  expect(await json(runbook('retry AbCdEfGhIjKlMnOp', one))).toEqual({
+    code: 0,
+    value: { retried: [one] },
+  });
+  await back([one]);
+  expect(await givenUp()).toBe(2);
+
+  // One that was switched off, and whose end was refused, is ended.
+  await agent.slot.db.query('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [
+    off,
+  ]);
+  expect((await operator.cli(['subscriptions', 'retry', '--all', one])).code).toBe(2);
+  expect((await operator.cli(['subscriptions', 'retry'])).code).toBe(2);
+  expect(await json(runbook('retry --all'))).toEqual({ code: 0, value: { retried: 'all' } });
+  await back([one, other]);
+  await eventually('the other one to be ended', async () => {
+    const { value } = await json<SubscriptionView>(['subscriptions', 'show', '--', off]);
+    return value.status === undefined;
+  });
+  expect(await givenUp()).toBe(0);
+
+  // A queue of another application, from standard input.
+  const wrong = await operator.cli(['subscriptions', 'import'], {
+    input: '[{"recipientPrivateKey": "secret"}]',
+  });
+  expect(wrong).toMatchObject({ code: 1, stdout: '' });
+  expect(wrong.stderr).toMatch(/queue 1: recipientPrivateKey: must be 32 bytes/);
+  expect(wrong.stderr).not.toContain('secret');
+  expect((await operator.cli(['subscriptions', 'import'], { input: '"secret' })).stderr).not.toContain(
+    'secret',
+  );
+  const { value: statistics } = await json<{ items: object[] }>([
+    'subscriptions',
+    'statistics',
+    '--user',
+    '8',
+  ]);
+  expect(statistics.items.length).toBeGreaterThan(0);
+  expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
+});
 
 /** A command of the runbook, which must have it to the letter; an example's id is replaced. */
 function runbook(command: string, connId?: string): string[] {
@@ -209,21 +196,17 @@ function runbook(command: string, connId?: string): string[] {
   return ['subscriptions', ...(connId === undefined ? words : [words[0]!, '--', connId])];
 }
 
-test(
-  'N15 what is wrong or unknown is said in one line',
-  async () => {
-    const { cli } = operator;
-    const wrong: [string[], number, RegExp][] = [
-      [['tokens', 'register', '-'], 2, /AD, AP, AT or AN/],
-      [['tokens', 'check'], 1, /^error: /],
-      [['subscriptions', 'show', 'unknown'], 3, /no connection unknown/],
-      [['subscriptions', 'retry', 'known', 'x'.repeat(65)], 1, /^error: connection ids must be 1 to 64 of/],
-      [['subscriptions', 'toggle', 'nobody'], 2, /--on or --off/],
-    ];
-    for (const [args, code, text] of wrong) {
-      const result = await cli(args);
-      expect([args, result.code, result.stderr]).toEqual([args, code, expect.stringMatching(text)]);
-    }
-  },
-  LIMIT_MS,
-);
+test('N15 what is wrong or unknown is said in one line', async () => {
+  const { cli } = operator;
+  const wrong: [string[], number, RegExp][] = [
+    [['tokens', 'register', '-'], 2, /AD, AP, AT or AN/],
+    [['tokens', 'check'], 1, /^error: /],
+    [['subscriptions', 'show', 'unknown'], 3, /no connection unknown/],
+    [['subscriptions', 'retry', 'known', 'x'.repeat(65)], 1, /^error: connection ids must be 1 to 64 of/],
+    [['subscriptions', 'toggle', 'nobody'], 2, /--on or --off/],
+  ];
+  for (const [args, code, text] of wrong) {
+    const result = await cli(args);
+    expect([args, result.code, result.stderr]).toEqual([args, code, expect.stringMatching(text)]);
+  }
+});
