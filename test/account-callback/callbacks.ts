@@ -20,7 +20,7 @@ import { DAY, HOUR } from './values.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { ofTests } from '../of-tests.ts';
 
-export { DAY, HOUR, MINUTE, SECOND, day, expectationsOf, hour, track, untrack } from './values.ts';
+export { DAY, HOUR, MINUTE, day, expectationsOf, hour, track, untrack } from './values.ts';
 
 /** A midnight of UTC. */
 export const MIDNIGHT = Date.UTC(2026, 2, 29);

@@ -43,27 +43,29 @@ const sumOf = (name: string, attributes: Record<string, string>): number =>
     .filter((point) => Object.entries(attributes).every(([key, value]) => point.attributes[key] === value))
     .reduce((sum, { value }) => sum + value, 0);
 
-test('C7 inputs are kept once, whatever order they come in; what is malformed is passed, logged and counted', async () => {
+test('kinds-V10 security-3 C7 inputs are kept once, whatever order they come in; what is malformed is kept with its reason and content, logged and counted', async () => {
   const at = LAST_HOUR;
   const { redis } = bench.slot;
   const good = [track('ann', at), hour('ann', at, 1), hour('ann', at - HOUR, 2)];
   await appendInputs(redis, good);
   const payload = (input: object) => ['payload', JSON.stringify(input)];
-  const hostile = [
-    ['payload', '{'],
-    ['payload', '{"kind":"hour"}'],
-    payload({ ...hour('ann', at), closing_value: '1e5' }),
-    payload(hour('ann', Date.now() + 72 * HOUR)),
-    payload({ ...hour('ann', at), more: 1 }),
-    payload(hour('..', at)),
-    payload(hour('a\u0000b', at)),
-    ['payload', '{"kind":"track","user_id":"u","from_ms":1,"__proto__":1}'],
-    ['other', 'x'],
-    ['payload', '{}', 'payload', '{}'],
-    ['payload', 'x'.repeat(20 * 1024)],
+  const wrong = { ...hour('ann', at), closing_value: 5 };
+  const hostile: [fields: (string | Buffer)[], problem: string][] = [
+    [['payload', '{'], 'invalid_payload: payload is not valid JSON'],
+    [payload({ kind: 'hour' }), 'invalid_payload: user_id: '],
+    [payload(wrong), 'invalid_payload: closing_value: '],
+    [payload(hour('ann', Date.now() + 72 * HOUR)), 'invalid_payload: hour_start_ms: '],
+    [payload(track('u', Date.now() * 1_000)), 'invalid_payload: from_ms: is more than 172800000 ms ahead'],
+    [payload({ ...hour('ann', at), more: 1 }), 'invalid_payload: payload: has an unknown field'],
+    [payload(hour('a\u0000b', at)), 'invalid_payload: payload has a NUL character'],
+    [['payload', '{"kind":"track","user_id":"u","from_ms":1,"__proto__":1}'], 'invalid_payload: '],
+    [['other', 'x'], 'invalid_entry: payload is missing'],
+    [['payload', '{}', 'payload', '{}'], 'invalid_entry: payload is given more than once'],
+    [['payload', 'x'.repeat(20 * 1024)], 'entry_too_large: the entry has 20487 bytes'],
+    [['payload', Buffer.from([0xff, 0xfe])], 'invalid_entry: payload is not UTF-8'],
   ];
-  for (const fields of hostile) await redis.xadd(STREAM, '*', ...fields);
-  await redis.xaddBuffer(STREAM, '*', 'payload', Buffer.from([0xff, 0xfe]));
+  const ids: string[] = [];
+  for (const [fields] of hostile) ids.push((await redis.xadd(STREAM, '*', ...fields))!);
   await appendInputs(redis, [...good, untrack('bob', at)]);
   await inputsTaken(redis);
   expect(
@@ -73,12 +75,22 @@ test('C7 inputs are kept once, whatever order they come in; what is malformed is
     { user_id: 'ann', bottom_value: '2' },
   ]);
   expect(await bench.rows('SELECT user_id FROM notification.callback_trackings')).toHaveLength(2);
+  const { malformed } = bench.operator().callbacks;
+  const { items } = await malformed();
+  const found = ids.map((id) => items.find(({ entryId }) => entryId === id)!);
+  expect(found.map(({ code, message }) => `${code}: ${message}`)).toEqual(
+    hostile.map(([, problem]) => expect.stringMatching(`^${problem}`) as string),
+  );
+  const fieldsOf = (index: number) => found[index]!.rawFields;
+  expect(fieldsOf(2)).toEqual({ payload: JSON.stringify(wrong) });
+  expect(fieldsOf(10)).toEqual({ payload: `${'x'.repeat(4_096)}… (cut, 20480 bytes in all)` });
+  expect((await malformed({ code: 'entry_too_large' })).items).toHaveLength(1);
   const refused = bench.slot.logs.filter((line) => line.msg === 'malformed account input recorded');
-  expect(refused).toHaveLength(hostile.length + 1);
-  expect(JSON.stringify(refused)).not.toMatch(/1e5|xxxx|__proto__/);
+  expect(refused).toHaveLength(hostile.length);
+  expect(JSON.stringify(refused)).not.toMatch(/xxxx|__proto__/);
   await eventually('the counts', async () => {
-    const malformed = sumOf('notification.callbacks.malformed_inputs', {});
-    return malformed === hostile.length + 1 && sumOf('notification.callbacks.inputs', { kind: 'hour' }) === 4;
+    const count = sumOf('notification.callbacks.malformed_inputs', {});
+    return count === hostile.length && sumOf('notification.callbacks.inputs', { kind: 'hour' }) === 4;
   });
   await expect(appendInputs(redis, [{ ...hour('ann', at), kind: 'day' } as never])).rejects.toThrow(
     OperationFailedError,
