@@ -75,13 +75,9 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
         const pushes = targets.map((target) =>
           atMost(() => push(version, target, bodies![target.kind], stopped)),
         );
-        const results = await Promise.allSettled(pushes);
-        // What could not be recorded, or was cut off by a stop, is pushed again.
-        const unrecorded = results.find((result) => result.status === 'rejected');
-        if (unrecorded) throw unrecorded.reason;
-        const failures = results.flatMap((result) =>
-          result.status === 'fulfilled' ? (result.value ?? []) : [],
-        );
+        // All are over before one throws: what could not be recorded, or was cut off by a stop, is pushed again.
+        await Promise.allSettled(pushes);
+        const failures = (await Promise.all(pushes)).flatMap((failure) => failure ?? []);
         const failedTargets = failures.map(({ target }) => target);
         const held = failures.flatMap(({ heldVersion }) => heldVersion ?? []);
         const waits = failures.flatMap(({ retryMs }) => retryMs ?? []);

@@ -54,23 +54,6 @@ test('S1 S2 one change reaches all 77 targets in one round: collectors with full
   });
 });
 
-test('S1 whatever goes wrong at a target is recorded for that target alone', async () => {
-  const { targets } = registry;
-  targets.fail({ target: 'eu-west-alert-1', failure: { kind: 'status', status: 503 }, times: 1 });
-  targets.fail({ target: 'eu-west-alert-2', failure: { kind: 'reset' }, times: 1 });
-  await registry.write(['OP']);
-  await registry.tell();
-  await registry.settled();
-  const rows = await registry.rows();
-  const errorOf = (name: string) => rows.find(({ target }) => target === name)!.last_error;
-  expect(errorOf('eu-west-alert-1')).toBe('status 503: scripted failure');
-  expect(errorOf('eu-west-alert-2')).toMatch(/ECONNRESET|other side closed/);
-  expect(errorOf('eu-west-alert-3')).toBeNull();
-  expect(registry.slot.logs).toContainEqual(
-    expect.objectContaining({ msg: 'symbol push failed', target: 'eu-west-alert-1', geo: 'eu-west' }),
-  );
-});
-
 test('S6 an empty list is refused before it is pushed, and the last one stays in force', async () => {
   const { version } = await registry.settled();
   const { rows } = await registry.slot.db.query<{ symbol: string }>(
@@ -91,22 +74,22 @@ test('S6 an empty list is refused before it is pushed, and the last one stays in
   expect(await registry.settled()).toMatchObject({ version });
 });
 
-test('S1 a history holds versions and names of targets, no symbol', async () => {
-  const { handle, slot } = registry;
-  const { raw } = await handle.describe();
-  const firstRun = slot.client.workflow.getHandle(
-    handle.workflowId,
-    raw.workflowExecutionInfo?.firstRunId ?? undefined,
+test('S1 whatever goes wrong at a target is recorded for that target alone; pushes and rounds are counted by kind, geo, scope and result', async () => {
+  const { targets } = registry;
+  targets.fail({ target: 'eu-west-alert-1', failure: { kind: 'status', status: 503 }, times: 1 });
+  targets.fail({ target: 'eu-west-alert-2', failure: { kind: 'reset' }, times: 1 });
+  await registry.write(['OP']);
+  await registry.tell();
+  await registry.settled();
+  const rows = await registry.rows();
+  const errorOf = (name: string) => rows.find(({ target }) => target === name)!.last_error;
+  expect(errorOf('eu-west-alert-1')).toBe('status 503: scripted failure');
+  expect(errorOf('eu-west-alert-2')).toMatch(/ECONNRESET|other side closed/);
+  expect(errorOf('eu-west-alert-3')).toBeNull();
+  expect(registry.slot.logs).toContainEqual(
+    expect.objectContaining({ msg: 'symbol push failed', target: 'eu-west-alert-1', geo: 'eu-west' }),
   );
-  const histories = await Promise.all([firstRun, handle].map((run) => run.fetchHistory()));
-  const events = histories.map((history) => history.events);
-  const encoded = [...JSON.stringify(events).matchAll(/"data":"([^"]+)"/g)].map(([, data]) => data!);
-  const payloads = encoded.map((data) => Buffer.from(data, 'base64').toString('utf8'));
-  expect(payloads.filter((payload) => payload.includes('eu-west-alert-1'))).not.toHaveLength(0);
-  expect(payloads.filter((payload) => payload.includes('LINK'))).toHaveLength(0);
-});
 
-test('S1 pushes and rounds are counted by kind, geo, scope and result', async () => {
   const count = (name: string, attributes: Record<string, string>) =>
     collector
       .latest(`notification.symbols.${name}`)
@@ -122,6 +105,21 @@ test('S1 pushes and rounds are counted by kind, geo, scope and result', async ()
   });
   expect(count('pushes', { ...euAlerts, result: 'acknowledged' })).toBeGreaterThanOrEqual(10);
   expect(count('rounds', { scope: 'behind', result: 'complete' })).toBeGreaterThanOrEqual(1);
+});
+
+test('S1 a history holds versions and names of targets, no symbol', async () => {
+  const { handle, slot } = registry;
+  const { raw } = await handle.describe();
+  const firstRun = slot.client.workflow.getHandle(
+    handle.workflowId,
+    raw.workflowExecutionInfo?.firstRunId ?? undefined,
+  );
+  const histories = await Promise.all([firstRun, handle].map((run) => run.fetchHistory()));
+  const events = histories.map((history) => history.events);
+  const encoded = [...JSON.stringify(events).matchAll(/"data":"([^"]+)"/g)].map(([, data]) => data!);
+  const payloads = encoded.map((data) => Buffer.from(data, 'base64').toString('utf8'));
+  expect(payloads.filter((payload) => payload.includes('eu-west-alert-1'))).not.toHaveLength(0);
+  expect(payloads.filter((payload) => payload.includes('LINK'))).toHaveLength(0);
 });
 
 test('S1 a service that stops does not wait for a target that hangs, and counts it against no target', async () => {
