@@ -173,11 +173,9 @@ test('I51 a long-lived run that cannot go on is ended when keys are renewed: it 
 test('I51 security-20 values in rows are sealed again, and what no key opens is counted and left alone', async () => {
   const [old, lost] = [createKeyBox([OLD]), createKeyBox([newKey('lost')])];
   const seal = (box: typeof old, text: string, context: string) => box.seal(Buffer.from(text), context);
-  await slot.db.query(`
-    INSERT INTO subscriptions.agents (agent_id) VALUES ('default');
-    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ('default', 'h', 1, 'k');
-    INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ('default', 'n', 1, 'k');
-    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ('default', 'r-1', 1), ('default', 'r-2', 1)`);
+  // Without the agent, the routers and the connections that rows refer to.
+  for (const table of ['rcv_queues', 'ntf_tokens'])
+    await slot.db.query(`ALTER TABLE subscriptions.${table} DISABLE TRIGGER ALL`);
   const queue = (rcvId: string, ntfId: string, recipientKey: Buffer, notifierKey: Buffer, secret: Buffer) =>
     slot.db.query(
       `INSERT INTO subscriptions.rcv_queues

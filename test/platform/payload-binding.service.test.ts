@@ -6,7 +6,7 @@ import type { Payload } from '@temporalio/common';
 import { PLAIN, dataConverterWith, isSealed, payloadHeadOf } from '../../api/payload-codec.ts';
 import { createOperator } from '../../client/operator.ts';
 import { NOTIFICATION_WORKFLOW, notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { cliFor } from '../command-line.ts';
+import { cliOfEachTest } from '../command-line.ts';
 import { eventually, operatorOf, resourcesOf, slotOfEachTest } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { delivered, outboundIds } from '../service-process.ts';
@@ -19,6 +19,7 @@ const KEYS = { NOTIFICATION_PAYLOAD_KEYS: `${KEY.id}:${KEY.key.toString('base64'
 const CONFIGURED = { payload: [KEY], subscription: [] };
 
 const slot = slotOfEachTest();
+const bench = cliOfEachTest(slot);
 let reader: Client;
 beforeEach(async () => {
   const { connection, options } = slot.client;
@@ -112,7 +113,6 @@ test('I40 security-15 with keys from the beginning, all that Temporal keeps is b
 });
 
 test('security-15 an installation without keys gets them while work waits, and refuses what is in plain at last', async () => {
-  const bench = cliFor(slot);
   let service = await slot.startService();
   await operatorOf(slot).channels.pause('email', { requestedBy: 'nina', reason: 'test' });
   const first = await publishTurn(slot.redis, 'first');
@@ -137,5 +137,4 @@ test('security-15 an installation without keys gets them while work waits, and r
   const again = await bench.cli(['keys', 'renew'], { changes: KEYS });
   expect(again).toMatchObject({ code: 0 });
   await eventually('nothing that runs to be in plain', async () => ((await plain())?.open ?? 0) === 0);
-  bench.dispose();
 });

@@ -126,19 +126,13 @@ async function expectKnownForms(dsn: string): Promise<void> {
   });
 }
 
-test.each([
-  ["IntervalStyle = 'sql_standard'"],
-  ["DateStyle = 'SQL, DMY'"],
-  ["bytea_output = 'escape'"],
-  ['extra_float_digits = 0'],
-  ["TimeZone = 'Asia/Tokyo'"],
-])('bug-P5 values come in their known form for a role with %s', async (setting) => {
-  await slot.db.query(`ALTER ROLE ${ROLE} SET ${setting}`);
-  try {
-    await expectKnownForms(roleDsn);
-  } finally {
-    await slot.db.query(`ALTER ROLE ${ROLE} RESET ${setting.split(' ')[0]}`);
-  }
+test('bug-P5 values come in their known form, whatever settings a role has', async () => {
+  for (const setting of [
+    ...["IntervalStyle = 'sql_standard'", "DateStyle = 'SQL, DMY'", "bytea_output = 'escape'"],
+    ...['extra_float_digits = 0', "TimeZone = 'Asia/Tokyo'"],
+  ])
+    await slot.db.query(`ALTER ROLE ${ROLE} SET ${setting}`);
+  await expectKnownForms(roleDsn);
 });
 
 test('I84 without a pooler, each session begins with the time-out', () => {

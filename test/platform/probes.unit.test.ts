@@ -38,9 +38,7 @@ const get = (path: string, init?: RequestInit): Promise<Response> => fetch(probe
 const portOf = ({ url }: Probes): number => Number(new URL(url).port);
 
 /** A client that writes by hand; `read` collects all that it is sent. */
-async function rawClient(
-  to: Probes,
-): Promise<{ socket: Socket; read: () => string; closed: Promise<unknown> }> {
+async function rawClient(to: Probes) {
   const socket = connect(portOf(to), '127.0.0.1');
   sockets.push(socket);
   let received = '';
