@@ -5,6 +5,7 @@
  * paused, resumed and aborted by its id. Each kind says what matches a filter (lists.ts) and how one is dealt with.
  */
 import { randomBytes } from 'node:crypto';
+import { WorkflowUpdateFailedError } from '@temporalio/client';
 import type { Given } from '../api/given.ts';
 import { given } from '../api/given.ts';
 import { explain } from '../api/errors.ts';
@@ -37,20 +38,20 @@ import {
   listOf,
   rowOf,
 } from './lists.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
-import type { DeadLetterFilter, ReplayGroup } from './intent/dead-letters.ts';
-import { chooseDead } from './intent/dead-letters.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
 import type {
+  DeadLetterFilter,
   HeldFilter,
   HeldGroup,
   MalformedFilter,
   OpenFilter,
   OpenGroup,
   RefusedGroup,
+  ReplayGroup,
 } from './intent/intents.ts';
-import { chooseHeld, chooseMalformed, chooseOpen } from './intent/intents.ts';
+import { chooseDead, chooseHeld, chooseMalformed, chooseOpen } from './intent/intents.ts';
 import type { FollowOptions } from './temporal.ts';
-import { ANSWER_LIMIT_MS, ask, bounded, follow, query, statusOf } from './temporal.ts';
+import { bounded, follow, makeUpdate, query, refusalIn, statusOf } from './temporal.ts';
 import { chooseJobs } from './mobile-push/jobs.ts';
 import type { JobGroup, MobileJobFilter } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
@@ -292,18 +293,12 @@ export function operationOperations(resources: OperatorResources) {
     update: string,
     change: OperationChange,
   ): Promise<OperationView> {
+    const handle = temporal.workflow.getHandle(operationWorkflowId(operationId));
+    const call = () => handle.executeUpdate<OperationState, [OperationChange]>(update, { args: [change] });
     try {
-      await ask(
-        temporal,
-        {
-          ...{ workflowId: operationWorkflowId(operationId), limitMs: ANSWER_LIMIT_MS },
-          ifSilent: 'it is taken once one runs, see operations show',
-          ifNotRunning: 'galaxy-notify operations resume starts it again',
-        },
-        (handle) => handle.executeUpdate<OperationState, [OperationChange]>(update, { args: [change] }),
-      );
+      await makeUpdate(temporal, call);
     } catch (error) {
-      if (isRefusal(error)) throw error;
+      if (error instanceof WorkflowUpdateFailedError) throw refusalIn(error);
     }
     return show(operationId);
   }

@@ -68,8 +68,7 @@ export async function ask<T>(
   try {
     return await makeUpdate(temporal, () => call(temporal.workflow.getHandle(workflowId)), limitMs);
   } catch (error) {
-    if (error instanceof WorkflowUpdateFailedError)
-      throw new OperationFailedError(error.cause?.message ?? error.message, { cause: error });
+    if (error instanceof WorkflowUpdateFailedError) throw refusalIn(error);
     const unanswered = (message: string) => new UnansweredError(message, { cause: error });
     if (error instanceof WorkflowNotFoundError)
       throw unanswered(`${workflowId} is not running; ${ifNotRunning}`);
@@ -81,6 +80,10 @@ export async function ask<T>(
       : error;
   }
 }
+
+/** What an operator is told when a workflow refuses an update. */
+export const refusalIn = (error: WorkflowUpdateFailedError): OperationFailedError =>
+  new OperationFailedError(error.cause?.message ?? error.message, { cause: error });
 
 /**
  * Makes an update, and makes it again when Temporal gives it back untouched. That happens when the workflow wants to be

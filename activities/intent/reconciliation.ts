@@ -7,9 +7,10 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { routeRefOf } from '../../api/ids.ts';
+import { CHANNELS } from '../../api/intent/catalog.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
-import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type {
   Counts,
   RecoveryProgress,

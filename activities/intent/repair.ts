@@ -8,8 +8,9 @@
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
+import { CHANNELS } from '../../api/intent/catalog.ts';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
-import { CHANNELS, INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/recovery-contract.ts';
 import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/recovery-contract.ts';
 import { compareEntryIds, later } from '../../api/stream-ids.ts';

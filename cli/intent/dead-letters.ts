@@ -1,6 +1,6 @@
 /** `dead-letters` and `replay`: routes that spent their budget, and trying them again. */
 import type { Command } from 'commander';
-import type { DeadLetter } from '../../client/intent/dead-letters.ts';
+import type { DeadLetter } from '../../client/intent/intents.ts';
 import type { ChosenOperation, ReplayResult } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
 import { follow } from '../../client/temporal.ts';

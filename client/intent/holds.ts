@@ -10,10 +10,11 @@ import type { temporal as protos } from '@temporalio/proto';
 import type { Given } from '../../api/given.ts';
 import { given } from '../../api/given.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
+import { CHANNELS } from '../../api/intent/catalog.ts';
 import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
 import { problemOfTexts } from '../../workflows/details.ts';
 import type { BridgeProgress } from '../../workflows/intent/contract.ts';
-import { CHANNELS, INTENT_TASK_QUEUE, bridgeWorkflowId } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE, bridgeWorkflowId } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError, causeOf } from '../errors.ts';
@@ -320,14 +321,6 @@ export interface BridgeStatus {
   link?: string;
 }
 
-/** What a call about the reader's activity names. */
-interface ReaderCall {
-  namespace: string;
-  execution: { workflowId: string };
-  identity: string;
-  id: string;
-}
-
 export function bridgeOperations(resources: OperatorResources) {
   const { temporal, namespace, intentsStream } = resources;
   const workflowId = bridgeWorkflowId(intentsStream);
@@ -341,12 +334,7 @@ export function bridgeOperations(resources: OperatorResources) {
      * @returns the status once the reader has stopped.
      * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 25 s.
      */
-    pause(request: { reason: string; requestedBy: string }): Promise<BridgeStatus> {
-      const { reason } = request;
-      const call = (reader: ReaderCall) =>
-        temporal.workflowService.pauseActivity({ ...reader, reason, requestId: randomUUID() });
-      return change('pause', request, call, ({ state }) => state === 'paused');
-    },
+    pause: (request: { reason: string; requestedBy: string }) => change('pause', request),
 
     /**
      * Lets the reader continue from its offset.
@@ -354,23 +342,25 @@ export function bridgeOperations(resources: OperatorResources) {
      * @returns the status once the pause is over.
      * @throws as `pause`.
      */
-    resume({ requestedBy }: { requestedBy: string }): Promise<BridgeStatus> {
-      const call = (reader: ReaderCall) => temporal.workflowService.unpauseActivity(reader);
-      return change('resume', { requestedBy }, call, ({ isPaused }) => !isPaused);
-    },
+    resume: (request: { requestedBy: string }) => change('resume', request),
   };
 
   async function change(
     verb: 'pause' | 'resume',
     { requestedBy, reason }: { requestedBy: string; reason?: string },
-    call: (reader: ReaderCall) => Promise<unknown>,
-    isDone: (status: BridgeStatus) => boolean,
   ): Promise<BridgeStatus> {
+    const { workflowService } = temporal;
+    const isPause = verb === 'pause';
     const id = (await pendingActivities())?.find(isReader)?.activityId;
     if (!id) throw new NotFoundError(`${workflowId} is not running; the service starts it when it starts`);
     const reader = { namespace, execution: { workflowId }, identity: requestedBy, id };
+    const call = (): Promise<unknown> =>
+      isPause
+        ? workflowService.pauseActivity({ ...reader, ...given({ reason }), requestId: randomUUID() })
+        : workflowService.unpauseActivity(reader);
     const action = { action: `bridge ${verb}`, requestedBy, detail: reason };
-    await byAuthor(resources, action, () => bounded(temporal, () => call(reader)));
+    await byAuthor(resources, action, () => bounded(temporal, call));
+    const isDone = ({ state, isPaused }: BridgeStatus) => (isPause ? state === 'paused' : !isPaused);
     const last = await follow(status, isDone, { limitMs: CONFIRMATION_LIMIT_MS });
     if (isDone(last)) return last;
     throw new OperationFailedError(
@@ -396,11 +386,13 @@ export function bridgeOperations(resources: OperatorResources) {
       ...{ ...notRunning, ...activity },
       state: STATES[reader.state ?? 0] ?? 'unknown',
       ...given({
-        pause: pauseInfo && {
-          by: pauseInfo.manual?.identity ?? 'a rule',
-          reason: pauseInfo.manual?.reason ?? '',
-          ...given({ since: dateOf(pauseInfo.pauseTime) }),
-        },
+        pause:
+          pauseInfo &&
+          given({
+            by: pauseInfo.manual?.identity ?? 'a rule',
+            reason: pauseInfo.manual?.reason ?? '',
+            since: dateOf(pauseInfo.pauseTime),
+          }),
         worker: reader.lastWorkerIdentity || undefined,
         progress: await decoded<BridgeProgress>(temporal, reader.heartbeatDetails?.payloads?.[0]),
         heartbeatAt: dateOf(reader.lastHeartbeatTime),

@@ -14,10 +14,8 @@ import type { LiveState } from '../temporal.ts';
 import { liveStateOf } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import type { DeadLetter } from './dead-letters.ts';
-import { deadLetterOperations } from './dead-letters.ts';
-import type { MalformedEntry } from './intents.ts';
-import { findMalformed } from './intents.ts';
+import type { DeadLetter, MalformedEntry } from './intents.ts';
+import { deadLetterOperations, findMalformed } from './intents.ts';
 
 /** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
 export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
-import type { DeadLetter } from '../../client/intent/dead-letters.ts';
+import type { DeadLetter } from '../../client/intent/intents.ts';
 import type { NotificationView } from '../../client/intent/notifications.ts';
 import { cliOfTests, spawnCli, startCommand } from '../command-line.ts';
 import { eventually, slotOfTests } from '../harness.ts';

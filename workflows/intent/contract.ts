@@ -31,9 +31,6 @@ export const routeWorkflowId = (notificationId: string, routeRef: string): strin
 export const deadLetterWorkflowId = (notificationId: string, routeRef: string): string =>
   `dead-letter/${notificationId}/${routeRef}`;
 
-/** The two delivery channels of v1, as in the catalog, which workflows cannot import. */
-export const CHANNELS = ['push', 'email'] as const;
-
 /**
  * Signal to a route's workflow, argument `ReplayRequest` or none: a route that waits tries now; one that was
  * dead-lettered starts a new generation with a fresh budget. To reach ended ones, sent by signal-with-start with the
