@@ -21,7 +21,6 @@ export const SHARDS = 4;
 const [FEW, MANY] = [1_000, 20_000];
 /** A midnight of UTC. */
 export const MIDNIGHT = Date.UTC(2026, 2, 29);
-const MINUTE = 60_000;
 /** No round takes as long unless something is broken. */
 const ROUND_LIMIT_MS = 1_200_000;
 
@@ -76,14 +75,13 @@ export const accountCallback: Measurement = {
   },
 };
 
-/** Restarts the shards with a clock that shows shortly after midnight. */
+/** Restarts the shards. */
 export async function beginShards({ client }: Part): Promise<void> {
-  const clockOffsetMs = MIDNIGHT + 10 * MINUTE - Date.now();
   for (let shard = 0; shard < SHARDS; shard += 1) {
     await client.workflow.start(ACCOUNT_CALLBACK_WORKFLOW, {
       workflowId: accountCallbackWorkflowId(shard),
       taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
-      args: [{ shard, clockOffsetMs }],
+      args: [{ shard }],
       workflowIdConflictPolicy: 'TERMINATE_EXISTING',
     });
   }

@@ -252,7 +252,7 @@ test('C6 who has a daily callback to be retried gets no new one before; its succ
   expect(await dailyDateOf('slow')).toBe('2026-03-26');
 
   bench.portfolio.heal();
-  expect(await activities.retry(LATER)).toMatchObject({ isDaySettled: true, nextRetryMs: undefined });
+  expect(await activities.retry(LATER)).toEqual({ isDaySettled: true, isBehind: false });
   expect(await dailyDateOf('slow')).toBe('2026-03-27');
   await activities.emit('daily');
   expect(startsOf('slow', 'daily')).toEqual([first, first, second]);
@@ -270,6 +270,7 @@ test('C6 who has a daily callback to be retried gets no new one before; its succ
   await activities.retry(LATER);
   expect(startsOf('slow', 'daily').at(-1)).toBe(first);
   expect(await dailyDateOf('slow')).toBe('2026-03-28');
+  expect(await activities.retry(LATER + DAY)).toMatchObject({ isBehind: true });
 });
 
 test('C5 security-13 a process whose clock is a day ahead puts no retry off', async () => {

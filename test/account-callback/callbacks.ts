@@ -1,4 +1,4 @@
-/** A slot with the stand-in portfolio service and the service's role for it, at a time of the test's choice. */
+/** A slot with the stand-in portfolio service and the service's role for it. */
 import type { Redis } from 'ioredis';
 import type { Undelivered } from '../../activities/account-callback/inputs.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
@@ -9,8 +9,6 @@ import type { CallerProof } from '../../client/webhook-proof.ts';
 import type { Service } from '../../workers/service.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
-  ACCOUNT_CALLBACK_TASK_QUEUE,
-  ACCOUNT_CALLBACK_WORKFLOW,
   CALLBACK_STATUS_QUERY,
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
@@ -24,13 +22,13 @@ export { DAY, HOUR, MINUTE, day, expectationsOf, hour, track, untrack } from './
 
 /** A midnight of UTC. */
 export const MIDNIGHT = Date.UTC(2026, 2, 29);
-/** For entries that come through the stream. With a shard's clock set a minute later, no hour and no day ends during a test. */
+/** For entries that come through the stream. */
 export const NOON_YESTERDAY = Math.floor(Date.now() / DAY) * DAY - 12 * HOUR;
 
 export const CALLBACK_ENV = {
   NOTIFICATION_ROLES: 'account-callback',
   NOTIFICATION_CALLBACK_SHARDS: '1',
-  // A shard that a test has ended stays so: started again, it would take another time for the present.
+  // A shard that a test has ended stays so.
   NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
 };
 
@@ -56,17 +54,6 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
     /** One shard unless `env` says otherwise. */
     startService: (env?: Record<string, string>): Promise<Service> =>
       slot.startService({ ...CALLBACK_ENV, ...env }, { portfolioUrl: portfolio.url }),
-    /** Makes shards that take this for the present, from the start of the next service on; ends those that run. */
-    async setClock(nowMs: number, shards = 1): Promise<void> {
-      for (let shard = 0; shard < shards; shard += 1) {
-        await slot.client.workflow.start(ACCOUNT_CALLBACK_WORKFLOW, {
-          workflowId: accountCallbackWorkflowId(shard),
-          taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
-          args: [{ shard, clockOffsetMs: nowMs - Date.now() }],
-          workflowIdConflictPolicy: 'TERMINATE_EXISTING',
-        });
-      }
-    },
     /** As `storeInputs`, each with an entry id that is later than all before. */
     store: (inputs: readonly CallbackInput[]): Promise<Undelivered> =>
       storeInputs(

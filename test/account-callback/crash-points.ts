@@ -5,7 +5,6 @@ import {
   DAY,
   HOUR,
   MIDNIGHT,
-  MINUTE,
   benchOfTests,
   day,
   expectationsOf,
@@ -32,7 +31,6 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
     NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,200ms,200ms,500ms,500ms,500ms,1s,1s,1s,1s',
   });
   const inputs: CallbackInput[] = [];
-  await bench.setClock(MIDNIGHT + 5 * MINUTE);
   const users: string[] = [];
   const put = (fails: boolean) => async () => {
     const userId = `user-${users.length}`;

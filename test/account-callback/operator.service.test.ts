@@ -9,7 +9,6 @@ import { OperationFailedError } from '../../client/errors.ts';
 import {
   CALLBACK_ENV,
   HOUR,
-  MINUTE,
   NOON_YESTERDAY,
   hour,
   inputsTaken,
@@ -27,7 +26,6 @@ const bench = benchOfTests();
 const collector = collectorOfTests();
 const desk = cliOfTests(() => bench.slot);
 beforeAll(async () => {
-  await bench.setClock(NOON_YESTERDAY + MINUTE, 2);
   await bench.startService({
     NOTIFICATION_CALLBACK_SHARDS: '2',
     NOTIFICATION_CALLBACK_RETRY_LADDER: '100ms,100ms',

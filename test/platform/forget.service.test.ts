@@ -16,7 +16,6 @@ import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import {
   HOUR,
-  MINUTE,
   NOON_YESTERDAY,
   inputsTaken,
   hour,
@@ -301,7 +300,6 @@ describe('a running service', () => {
     for (const { id, address } of [ONE, ANOTHER])
       slot.userService.setUser(id, { email: address, preferredLanguage: 'en' });
     slot.userService.setUser(STAYS, { email: 'other@example.com', preferredLanguage: 'en' });
-    await bench.setClock(NOON_YESTERDAY + MINUTE);
     await bench.startService({
       NOTIFICATION_ROLES: 'intent,mobile-push,account-callback',
       NOTIFICATION_OUTCOMES: 'all',

@@ -53,8 +53,6 @@ export type CallbackKind = 'hourly' | 'daily';
 export interface ShardInput {
   /** From 0. */
   shard: number;
-  /** Added to the time at which the shard takes itself to be, ms; for working on a time of one's choice. */
-  clockOffsetMs?: number;
 }
 
 /** How far the emission of a kind has come: hours in the order of the index of their snapshots, days by user. */
@@ -85,14 +83,12 @@ export interface RetryResult extends ShardWaits {
 
 export interface CallbackState {
   shard: number;
-  /** Added to Temporal's time, ms. */
-  clockOffsetMs: number;
   /** Present while daily callbacks of a day are being emitted. */
   daily?: EmissionCursor | undefined;
   /** Present while hourly callbacks are being emitted. */
   hourly?: EmissionCursor | undefined;
   /** When the next failed callback is due, as far as is known, epoch ms. */
   nextRetryMs?: number | undefined;
-  /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */
+  /** Absent while an alarm is at work. Epoch ms. */
   nextAlarm?: { atMs: number; interval: AlarmInterval } | undefined;
 }

@@ -55,10 +55,7 @@ interface Run {
 
 /** Runs for good. `carried` is the state of the run before, when this one continues it. */
 export async function accountCallback(input: ShardInput, carried?: CallbackState): Promise<void> {
-  const run: Run = {
-    state: carried ?? { shard: input.shard, clockOffsetMs: input.clockOffsetMs ?? 0 },
-    isUnfinished: false,
-  };
+  const run: Run = { state: carried ?? input, isUnfinished: false };
   let alarmsAsked = 0;
   let alarmsAnswered = 0;
   const isRenewed = onRenewal();
@@ -99,10 +96,10 @@ async function goThroughSteps(run: Run): Promise<void> {
   await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
   const isBehind = await retryFailed(run);
 
-  const timeMs = timeOf(run);
+  const timeMs = Date.now();
   const interval = intervalAfter(run.isUnfinished, isBehind, timeMs);
   enterState(run, {
-    nextAlarm: { atMs: Date.now() + untilNextAlarm(interval, run.state, timeMs), interval },
+    nextAlarm: { atMs: timeMs + untilNextAlarm(interval, run.state, timeMs), interval },
   });
 }
 
@@ -126,7 +123,7 @@ async function handleHourBoundary(run: Run, limit: number): Promise<number> {
 /** Step 4. What more than one alarm tries is due immediately. @returns whether daily callbacks wait for a tracking. */
 async function retryFailed(run: Run): Promise<boolean> {
   const { state } = run;
-  const { isDaySettled, isBehind, nextRetryMs } = await portfolios.retryCallbacks(state.shard, timeOf(run));
+  const { isDaySettled, isBehind, nextRetryMs } = await portfolios.retryCallbacks(state.shard, Date.now());
   // Users with a daily callback in retry were left out, and may be due for the next day.
   run.isUnfinished ||= isDaySettled;
   enterState(run, { nextRetryMs });
@@ -152,7 +149,7 @@ async function emitHours(run: Run, limit: number): Promise<number> {
 async function emitPage(run: Run, kind: CallbackKind, limit: number): Promise<number> {
   if (limit === 0) return 0;
   const after = run.state[kind];
-  const { begun, upTo } = await portfolios.emitCallbacks(run.state.shard, kind, after, limit, timeOf(run));
+  const { begun, upTo } = await portfolios.emitCallbacks(run.state.shard, kind, after, limit, Date.now());
   // A pass that is over is followed by another one, which finds what came in behind its cursor.
   run.isUnfinished ||= begun > 0 || after !== undefined;
   enterState(run, { [kind]: upTo });
@@ -164,7 +161,7 @@ async function emitPage(run: Run, kind: CallbackKind, limit: number): Promise<nu
  *
  * @param isUnfinished a page was found, or a pass has ended: another look finds the next one, or who came in behind the cursor.
  * @param isBehind a tracking has not caught up to the end of the previous day.
- * @param timeMs what the shard takes the time to be, epoch ms.
+ * @param timeMs epoch ms.
  */
 function intervalAfter(isUnfinished: boolean, isBehind: boolean, timeMs: number): AlarmInterval {
   if (isUnfinished) return 'pending';
@@ -175,16 +172,13 @@ function intervalAfter(isUnfinished: boolean, isBehind: boolean, timeMs: number)
 /**
  * How long until the next alarm, ms: its interval, but no longer than until the hour ends or a retry is due.
  *
- * @param timeMs what the shard takes the time to be, epoch ms.
+ * @param timeMs epoch ms.
  */
 function untilNextAlarm(interval: AlarmInterval, { nextRetryMs }: CallbackState, timeMs: number): number {
   const untilHourEnds = HOUR_MS - (timeMs % HOUR_MS);
   const untilRetry = nextRetryMs === undefined ? Infinity : Math.max(1, nextRetryMs - timeMs);
   return Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);
 }
-
-/** What the shard takes the time to be, epoch ms. */
-const timeOf = ({ state }: Run): number => Date.now() + state.clockOffsetMs;
 
 function enterState(run: Run, changes: Partial<CallbackState>): void {
   run.state = { ...run.state, ...changes };
