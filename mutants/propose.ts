@@ -2,8 +2,11 @@
 import { readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import path from 'node:path';
+import ts from 'typescript';
 import { report } from '../dev/program.ts';
-import { generatedMutant, textsAround, unlistedPlaces } from './generated.ts';
+import { editsOf, isText } from './changes.ts';
+import { generatedMutant, unlistedPlaces } from './generated.ts';
+import { nodesOf } from './places.ts';
 import { isKilled } from './report.ts';
 import type { Scratch } from './scratch.ts';
 import { ROOT } from './scratch.ts';
@@ -64,11 +67,13 @@ async function importing(file: string): Promise<Selection> {
 
 const MOST_FILES = 3;
 const MOST_TESTS = 10;
+/** A test that sends more is about none of them. */
+const MOST_STATEMENTS = 100;
 
 /** Service tests that send the statement or script of a place, of the same kind of work first. */
 function reaching(id: string, reached: readonly Reached[]): Selection[] {
   const [file] = id.split(':') as [string];
-  const texts = textsAround(id, readFileSync(path.join(ROOT, file), 'utf8'));
+  const texts = textsAround(id, file);
   const tests = reached.filter(
     ({ text, test }) => test !== undefined && texts.length > 0 && texts.every((part) => text.includes(part)),
   );
@@ -81,6 +86,20 @@ function reaching(id: string, reached: readonly Reached[]): Selection[] {
       files: [path.relative(ROOT, test)],
       titles: [...new Set(ofFile.map((one) => one.test!))].slice(0, MOST_TESTS),
     }));
+}
+
+/** The literal texts of the statement or script that a place is in, as far as they are long enough to know it by. */
+function textsAround(id: string, file: string): string[] {
+  const source = readFileSync(path.join(ROOT, file), 'utf8');
+  const { start, end } = editsOf(file, source).get(id)!;
+  const literal = nodesOf(source).findLast(
+    ({ node }) => isText(node) && node.getStart() <= start && node.getEnd() >= end,
+  );
+  const pieces =
+    literal && ts.isTemplateExpression(literal.node)
+      ? [literal.node.head, ...literal.node.templateSpans.map((span) => span.literal)]
+      : [literal!.node as ts.StringLiteralLike];
+  return pieces.map(({ text }) => text).filter((text) => text.length > 20);
 }
 
 /** @returns as many words of a title as its file has in one piece, but few. */
@@ -98,5 +117,6 @@ function readReached(file: string): Reached[] {
     .filter((line) => line !== '');
   const reached = lines.map((line) => JSON.parse(line) as Reached);
   const ofTests = Map.groupBy(reached, ({ file: test, test: title = '' }) => `${test} ${title}`);
-  return [...ofTests.values()].sort((one, other) => one.length - other.length).flat();
+  const specific = [...ofTests.values()].filter(({ length }) => length <= MOST_STATEMENTS);
+  return specific.sort((one, other) => one.length - other.length).flat();
 }

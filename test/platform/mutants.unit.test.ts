@@ -1,7 +1,7 @@
 /** The lists of `npm run test:mutants`, so that they do not rot, and how places of changes are found. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { editsOf } from '../../mutants/generated.ts';
+import { editsOf } from '../../mutants/changes.ts';
 import { MUTANTS } from '../../mutants/list.ts';
 import { WRONGS } from '../../mutants/mutant.ts';
 import { changed } from '../../mutants/places.ts';
