@@ -322,7 +322,7 @@ function nodeWires(env: Environment): Wire[] {
 
 /**
  * One line for each variable of ours that is set and that nothing reads. Never with its value: it may be a misspelt secret.
- * OpenTelemetry's packages read variables of their own, `OTEL_*`.
+ * Those named `OTEL_*` are read by OpenTelemetry's packages.
  */
 function withoutEffect(env: Environment, known: ReadonlySet<string>): string[] {
   // Of a service beside the pod, named `notification-x`, Kubernetes sets NOTIFICATION_X_SERVICE_HOST, NOTIFICATION_X_PORT and more.

@@ -56,8 +56,6 @@ interface CodecServerOptions {
   requestLimitMs?: number;
 }
 
-export type CodecServer = Awaited<ReturnType<typeof startCodecServer>>;
-
 /**
  * @param config of `loadCodecConfig`.
  * @throws DependencyError, or an error of a listener; everything that was opened is closed.
