@@ -27,7 +27,7 @@ test('I21 the seed ladder of 1 s to 5 min, and its bounds', () => {
 test.each([{ reason: 'x'.repeat(501) }, { reason: 'a\0b' }, { reason: ['a'] }])(
   'I26 a pause or a resume is refused for its reason: %j',
   (request) => {
-    expect(problemOfTexts(request, 'reason', 'requestedBy')).toContain('reason');
+    expect(problemOfTexts(request, 'requestedBy', 'reason')).toContain('reason');
   },
 );
 
