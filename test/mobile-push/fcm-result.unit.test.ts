@@ -99,6 +99,16 @@ test.each([
   expect(meaningOf(status, { error: { status: fcmCode, message: 'm', details } })).toBe(meaning);
 });
 
+test.each<[string | undefined, number | undefined]>([
+  ['7', 7_000],
+  ['0', 0],
+  ['soon', undefined],
+  [undefined, undefined],
+])('M9 Retry-After: %s asks for %s ms', (retryAfter, retryAfterMs) => {
+  const { status, body } = FCM_ERRORS.UNAVAILABLE;
+  expect(failureOf({ status, body, retryAfter }, TOKEN).retryAfterMs).toBe(retryAfterMs);
+});
+
 const ERROR_INFO = { '@type': 'type.googleapis.com/google.rpc.ErrorInfo' };
 test.each([
   [502, undefined, 'status 502'],
