@@ -10,17 +10,17 @@ const error = (text: string): RouterError => {
 
 const ROUTER_CODES = ['AUTH', 'QUOTA', 'SESSION', 'BLOCK', 'CMD', 'BLOCKED', 'SERVICE', 'STORE', 'INTERNAL'];
 
-test.each([
-  ...['BROKER TIMEOUT', 'BROKER NETWORK', 'BROKER IO', 'BROKER HOST', 'BROKER VERSION'],
-  ...['AGENT INACTIVE', 'STORE BUSY'],
-])('N2 %s is tried again', (text) => expect(isRetried(error(text))).toBe(true));
+test.each([...['BROKER TIMEOUT', 'BROKER NETWORK', 'BROKER HOST', 'BROKER VERSION', 'AGENT INACTIVE']])(
+  'N2 %s is tried again',
+  (text) => expect(isRetried(error(text))).toBe(true),
+);
 
 test.each([
   ...ROUTER_CODES.flatMap((code) => [`NTF ${code}`, `SMP ${code}`]),
   ...['BROKER RESPONSE', 'BROKER UNEXPECTED', 'BROKER NO_SERVICE', 'BROKER TRANSPORT', 'STORE INTERNAL'],
   ...['AGENT INTERNAL', 'AGENT PROHIBITED'],
   // The codes that are tried again, from another side.
-  ...['NTF TIMEOUT', 'SMP NETWORK', 'NTF BUSY', 'BROKER INACTIVE', 'NTF toString'],
+  ...['NTF TIMEOUT', 'SMP NETWORK', 'BROKER INACTIVE', 'NTF toString'],
 ])('N2 N6 %s is permanent', (text) => expect(isRetried(error(text))).toBe(false));
 
 test.each([

@@ -73,11 +73,6 @@ export interface NewSubscriptionRequest {
 }
 
 /**
- * What SCHK answers: NEW, PENDING, ACTIVE, INACTIVE, SERVICE, END, DELETED, AUTH or `ERR <text>`.
- */
-export type RouterSubscriptionStatus = string;
-
-/**
  * The errors that are tried again, for as long as it takes. Every other error is permanent: it ends the work on an item and is
  * reported, and only a new command starts it again. So are all answers of a router, INTERNAL and STORE among them: the
  * router was reached and has decided.
@@ -87,14 +82,12 @@ const RETRIED: ReadonlySet<string> = new Set([
   'BROKER TIMEOUT',
   // Connecting, TLS, a broken connection. A certificate with another fingerprint too: it may be exchanged again.
   'BROKER NETWORK',
-  'BROKER IO',
   // None of the router's names leads anywhere at present.
   'BROKER HOST',
   // There is no version of the protocol that both sides speak, until one of them is upgraded.
   'BROKER VERSION',
   // This side is being shut down.
   'AGENT INACTIVE',
-  'STORE BUSY',
 ]);
 
 /** Whether the same item may succeed by itself later. */
@@ -103,28 +96,4 @@ export const isRetried = ({ source, code }: RouterError): boolean => RETRIED.has
 /** The notification router does not know the token or the subscription, or not with this key. */
 export function isUnknownToNotificationRouter({ source, code }: RouterError): boolean {
   return source === 'NTF' && code === 'AUTH';
-}
-
-/** What a router says in an error, as the protocol has it. */
-const KNOWN_CODES: ReadonlySet<string> = new Set([
-  ...['AUTH', 'BLOCK', 'BLOCKED', 'CMD', 'CRYPTO', 'EXPIRED', 'INTERNAL', 'LARGE_MSG', 'NO_MSG', 'QUOTA'],
-  ...['SERVICE', 'SESSION', 'STORE'],
-]);
-const KNOWN_DETAILS: ReadonlySet<string> = new Set([
-  ...['HAS_AUTH', 'NO_AUTH', 'NO_ENTITY', 'PROHIBITED', 'SYNTAX', 'UNKNOWN'],
-]);
-
-/**
- * An error of a router without anything that is not a word of the protocol: its own words may quote the request, keys
- * included, and errors stand in logs, rows, streams and histories. An unknown code is `UNKNOWN`, permanent as any.
- */
-export function withoutOwnWords(
-  source: 'NTF' | 'SMP',
-  { code, detail }: { code: string; detail?: string | undefined },
-): RouterError {
-  return {
-    source,
-    code: KNOWN_CODES.has(code) ? code : 'UNKNOWN',
-    ...(detail !== undefined && KNOWN_DETAILS.has(detail) ? { detail } : {}),
-  };
 }

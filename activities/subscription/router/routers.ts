@@ -16,11 +16,10 @@ import type {
   RawKey,
   RouterAddress,
   RouterResult,
-  RouterSubscriptionStatus,
   TokenRef,
   TokenStatus,
 } from './ports.ts';
-import type { SessionAnswer, SessionCommand, SessionOptions } from './session.ts';
+import type { SessionAnswer, SessionCommand, SessionOptions } from './sessions.ts';
 import { createRouterSessions } from './sessions.ts';
 import type { NtfCommand, SmpCommand } from './words.ts';
 
@@ -144,7 +143,7 @@ export function createNotificationRouters(options: Partial<SessionOptions> = {})
     checkSubscriptions: (
       { address, privateKey }: TokenRef,
       subscriptionIds: readonly string[],
-    ): Promise<RouterResult<RouterSubscriptionStatus>[]> => {
+    ): Promise<RouterResult<string>[]> => {
       const commands = subscriptionIds.map((id): SessionCommand => ({
         ...about(id, privateKey),
         command: { op: 'SCHK' },

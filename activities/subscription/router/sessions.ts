@@ -1,21 +1,260 @@
 /**
- * Sessions that are kept: one for each user and router, held open and asked again. One that breaks is opened again when it
- * is wanted, not all of a router's at the same moment.
- *
- * Each router opens a few sessions at the same time, and no router waits for another. When one session cannot be opened, the
- * sessions that wait for the same router fail with it; until the router answers, it is tried by one session at a time.
+ * Sessions with routers: commands in blocks, answers found by their correlation ids. Whatever a router sends ends in
+ * an answer, or ends the session with an error that says why; a session holds a bounded number of commands, and keeps
+ * nothing of what was not asked for.
  */
+import { randomBytes } from 'node:crypto';
 import { tracingChannel } from 'node:diagnostics_channel';
+import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LimitFunction } from 'p-limit';
 import pLimit from 'p-limit';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 import { endpointOf } from '../../../api/subscription/router-address.ts';
+import { reasonOf } from '../../reason.ts';
+import type { RawKey, RouterAddress, RouterError, RouterResult } from './ports.ts';
 import { isRetried } from './ports.ts';
-import type { RouterAddress, RouterError, RouterResult } from './ports.ts';
+import type { BinaryAnswer, BinaryCommand } from './words.ts';
+import { readAnswer, encodeCommand } from './words.ts';
+import type { ConnectOptions } from './connect.ts';
 import { ConnectError, connectToRouter } from './connect.ts';
-import type { RouterSession, SessionAnswer, SessionCommand, SessionOptions } from './session.ts';
-import { beginSession } from './session.ts';
+import {
+  MalformedError,
+  createBlockReader,
+  padBlock,
+  unpadBlock,
+  CORRELATION_BYTES,
+  encodeTransmission,
+  packTransmissions,
+  roomOf,
+  unpackTransmissions,
+} from './blocks.ts';
+import type { SessionBinding, Transmission } from './blocks.ts';
+
+/** Commands that wait for their answers; further ones wait until there is room. */
+const MOST_WAITING = 512;
+/** Answers that came too late may still come, each once. */
+const MOST_LATE = 4_096;
+/** Unasked transmissions of a router between two answers; a router that sends more floods. */
+const MOST_UNASKED = 1_000;
+/** What a router has not taken yet: more than all commands that wait have, so it takes nothing. */
+const MOST_UNREAD_BYTES = 16 * 1024 * 1024;
+/** A router that is silent to this many PINGs is gone. */
+const MOST_MISSED_PINGS = 3;
+const NOTHING = Buffer.alloc(0);
+
+export interface SessionOptions extends ConnectOptions {
+  /** For the answer to a command, from the time that it is sent, ms. */
+  commandTimeoutMs: number;
+  /** A router that says nothing for so long is asked whether it is there, ms. */
+  pingIntervalMs: number;
+}
+
+export interface SessionCommand {
+  /** The queue, token or subscription that it is about. */
+  entityId?: Buffer;
+  command: BinaryCommand;
+  /** Without one it goes without authorization. */
+  key?: RawKey;
+}
+
+export type SessionAnswer = Exclude<BinaryAnswer, { op: 'ERR' }>;
+
+type RouterSession = ReturnType<typeof beginSession>;
+
+interface Waiting {
+  entityId: Buffer;
+  settle: (result: RouterResult<SessionAnswer>) => void;
+}
+
+/** @param socket on which both sides have said hello. */
+export function beginSession(
+  protocol: RouterProtocol,
+  socket: Duplex,
+  binding: SessionBinding,
+  { commandTimeoutMs, pingIntervalMs }: SessionOptions,
+) {
+  const waiting = new Map<string, Waiting>();
+  /** Correlation ids of commands whose time was up. */
+  const late = new Set<string>();
+  const wantRoom: (() => void)[] = [];
+  const { promise: ended, resolve: tellEnd } = Promise.withResolvers<RouterError>();
+  let end: RouterError | undefined;
+  let unasked = 0;
+  /** How many transmissions have come, and when the last one did, by the monotonic clock. */
+  let heard = 0;
+  let lastHeard = performance.now();
+  let missedPings = 0;
+
+  function finish(error: RouterError): void {
+    if (end) return;
+    end = error;
+    clearInterval(keepAlive);
+    socket.destroy();
+    for (const { settle } of [...waiting.values()]) settle({ ok: false, error });
+    for (const goOn of wantRoom.splice(0)) goOn();
+    tellEnd(error);
+  }
+
+  function takeBlock(block: Buffer): void {
+    if (end) return;
+    try {
+      for (const transmission of unpackTransmissions(unpadBlock(block), binding)) {
+        takeTransmission(transmission);
+      }
+    } catch (error) {
+      if (!(error instanceof MalformedError)) throw error;
+      finish(broker('RESPONSE', error.message));
+    }
+  }
+
+  function takeTransmission({ correlationId, entityId, content }: Transmission): void {
+    heard += 1;
+    lastHeard = performance.now();
+    missedPings = 0;
+    const answer = readAnswer(protocol, content);
+    if (correlationId.length === 0) {
+      takeUnasked(answer);
+      return;
+    }
+    const id = correlationId.toString('base64url');
+    const asked = waiting.get(id);
+    if (!asked) {
+      if (!late.delete(id)) throw new MalformedError('an answer is to no command');
+      return;
+    }
+    const isAbout = asked.entityId.equals(entityId) || (answer.op === 'ERR' && entityId.length === 0);
+    if (!isAbout) throw new MalformedError('an answer is about something else than the question');
+    unasked = 0;
+    asked.settle(answer.op === 'ERR' ? { ok: false, error: answer.error } : { ok: true, value: answer });
+  }
+
+  /** Messages and ends of subscriptions: the next check asks again. */
+  function takeUnasked(answer: BinaryAnswer): void {
+    // It could not tell which command it did not understand.
+    if (answer.op === 'ERR') finish(answer.error);
+    else if (!UNASKED.has(answer.op)) throw new MalformedError('an answer has no question');
+    unasked += 1;
+    if (unasked > MOST_UNASKED) throw new MalformedError('more is told than anybody asked for');
+  }
+
+  /** Room for so many commands, or the end of the session. */
+  async function roomFor(count: number): Promise<void> {
+    while (!end && waiting.size > 0 && waiting.size + count > MOST_WAITING) {
+      await new Promise<void>((goOn) => wantRoom.push(goOn));
+    }
+  }
+
+  /** @param isPatient whether no answer to it means nothing by itself. */
+  function wait(
+    id: string,
+    entityId: Buffer,
+    isPatient: boolean,
+    done: (result: RouterResult<SessionAnswer>) => void,
+  ): void {
+    const heardBefore = heard;
+    const timer = setTimeout(() => {
+      late.add(id);
+      for (const oldest of late) {
+        if (late.size <= MOST_LATE) break;
+        late.delete(oldest);
+      }
+      const error = broker('TIMEOUT', `no answer within ${commandTimeoutMs} ms`);
+      waiting.get(id)?.settle({ ok: false, error });
+      // No other command has heard from it meanwhile either.
+      if (heard === heardBefore && !isPatient) finish(error);
+    }, commandTimeoutMs);
+    waiting.set(id, {
+      entityId,
+      settle(result) {
+        clearTimeout(timer);
+        waiting.delete(id);
+        for (const goOn of wantRoom.splice(0)) goOn();
+        done(result);
+      },
+    });
+  }
+
+  async function ask(
+    commands: readonly SessionCommand[],
+    isPatient = false,
+  ): Promise<RouterResult<SessionAnswer>[]> {
+    const results: Promise<RouterResult<SessionAnswer>>[] = [];
+    const sendable: { bytes: Buffer; send: () => void; fail: (error: RouterError) => void }[] = [];
+    for (const { entityId = NOTHING, command, key } of commands) {
+      const correlationId = randomBytes(CORRELATION_BYTES);
+      const { promise, resolve } = Promise.withResolvers<RouterResult<SessionAnswer>>();
+      results.push(promise);
+      const fail = (error: RouterError): void => resolve({ ok: false, error });
+      try {
+        const content = encodeCommand(command);
+        const bytes = encodeTransmission({ correlationId, entityId, content }, binding, key);
+        if (bytes.length > roomOf(binding)) fail(broker('TRANSPORT', `${command.op} is larger than a block`));
+        else {
+          const id = correlationId.toString('base64url');
+          sendable.push({ bytes, fail, send: () => wait(id, entityId, isPatient, resolve) });
+        }
+      } catch (error) {
+        fail(broker('TRANSPORT', `${command.op}: ${reasonOf(error)}`));
+      }
+    }
+    let next = 0;
+    for (const { content, count } of packTransmissions(
+      sendable.map(({ bytes }) => bytes),
+      binding,
+    )) {
+      await roomFor(count);
+      const block = sendable.slice(next, next + count);
+      next += count;
+      for (const { send, fail } of block) {
+        if (end) fail(end);
+        else send();
+      }
+      if (!end) socket.write(padBlock(content, binding.facts.blockBytes));
+      if (socket.writableLength > MOST_UNREAD_BYTES) finish(broker('TIMEOUT', 'the router reads nothing'));
+    }
+    return Promise.all(results);
+  }
+
+  const keepAlive = setInterval(() => {
+    if (performance.now() - lastHeard < pingIntervalMs) return;
+    if (missedPings === MOST_MISSED_PINGS) finish(broker('TIMEOUT', 'no answer to PING'));
+    else {
+      missedPings += 1;
+      void ask([{ command: { op: 'PING' } }], true);
+    }
+  }, pingIntervalMs).unref();
+
+  socket.on('data', createBlockReader(binding.facts.blockBytes, takeBlock));
+  socket.on('error', (error: Error) => finish(broker('NETWORK', error.message)));
+  const closed = (): void => finish(broker('NETWORK', 'the router has closed the connection'));
+  socket.once('end', closed);
+  socket.once('close', closed);
+  if (socket.destroyed) closed();
+  return {
+    /** Commands that wait for their answers. */
+    get waiting() {
+      return waiting.size;
+    },
+    /** @returns an answer for each command, in their order. */
+    ask: (commands: readonly SessionCommand[]) => ask(commands),
+    /** Why it ended, once it has. */
+    ended,
+    close: () => finish({ source: 'AGENT', code: 'INACTIVE' }),
+  };
+}
+
+const UNASKED: ReadonlySet<string> = new Set(['MSG', 'END', 'DELD']);
+
+const broker = (code: string, detail: string): RouterError => ({ source: 'BROKER', code, detail });
+
+// --- Sessions that are kept --------------------------------------------------------------------------------------
+
+// One for each user and router, held open and asked again. One that breaks is opened again when it is wanted, not all of a
+// router's at the same moment.
+//
+// Each router opens a few sessions at the same time, and no router waits for another. When one session cannot be opened, the
+// sessions that wait for the same router fail with it; until the router answers, it is tried by one session at a time.
 
 /** Sessions that are kept; beyond that, the sessions that were idle longest are closed. */
 const KEPT_SESSIONS = 256;

@@ -15,7 +15,7 @@ import {
   unpackTransmissions,
 } from '../../../activities/subscription/router/blocks.ts';
 import { readHello } from '../../../activities/subscription/router/connect.ts';
-import { beginSession } from '../../../activities/subscription/router/session.ts';
+import { beginSession } from '../../../activities/subscription/router/sessions.ts';
 import type { SessionBinding } from '../../../activities/subscription/router/blocks.ts';
 import type { Transcript } from './recordings.ts';
 import { loadTranscript } from './recordings.ts';

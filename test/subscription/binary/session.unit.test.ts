@@ -12,9 +12,8 @@ import {
   word16,
   PROTOCOLS,
 } from '../../../activities/subscription/router/blocks.ts';
-import { createRouterSessions } from '../../../activities/subscription/router/sessions.ts';
-import type { SessionCommand, SessionOptions } from '../../../activities/subscription/router/session.ts';
-import { beginSession } from '../../../activities/subscription/router/session.ts';
+import type { SessionCommand, SessionOptions } from '../../../activities/subscription/router/sessions.ts';
+import { beginSession, createRouterSessions } from '../../../activities/subscription/router/sessions.ts';
 import type { RouterAddress, RouterResult } from '../../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../../activities/subscription/router/keys.ts';
 import { eventually } from '../../eventually.ts';
@@ -103,12 +102,6 @@ test('N19 a router that does not know the name of the protocol is spoken to in a
 });
 
 describe('what cannot be agreed on', () => {
-  test('N19 a router that speaks other versions only is tried again later', async () => {
-    expect(await asking({ versions: [10, 19] }, [PING])).toEqual([
-      'BROKER VERSION it speaks versions 10 to 19',
-    ]);
-  });
-
   test('N19 a hello of another TLS session is refused', async () => {
     const hello = () => Buffer.concat([word16(6), word16(9), shortString(randomBytes(32))]);
 
