@@ -101,7 +101,7 @@ export const DELIVERY_MUTANTS: HandWritten[] = [
     replace: "$& && route.status === 'failed'",
     wrong: 'wrong time',
     what: 'what was late at its first attempt is sent',
-    suite: service('intent/expiry', 'I78 Q1 what is late when it is accepted'),
+    suite: service('intent/outcomes', 'I78 Q1 what is late when it is accepted'),
   },
   {
     id: 'delivery-expired-handed-off',
@@ -121,7 +121,7 @@ export const DELIVERY_MUTANTS: HandWritten[] = [
     replace: '$<left> !== $<right>',
     wrong: 'wrong budget',
     what: 'a replay opens what is late, and takes its dead letter away',
-    suite: service('intent/expiry', 'I78 I25 a replay'),
+    suite: service('intent/outcomes', 'I78 I25 a replay'),
   },
   {
     id: 'delivery-budget',
