@@ -173,6 +173,12 @@ describe('malformed intents', () => {
     expect(malformed.rawFields['…']).toBe('936 further fields');
     expectStorable(malformed);
 
+    // The note displaces no field.
+    const noted: EntryFields = many
+      .slice(0, 70)
+      .map(([name, value], n) => [n === 0 ? Buffer.from('…') : name, value]);
+    expect(refused(noted).rawFields).toMatchObject({ '…': 'v'.repeat(120), '… (2)': '6 further fields' });
+
     const long = refused(turn({ payload_json: `[${'x'.repeat(50_000)}` }));
     expect(long.rawFields['payload_json']).toBe(`[${'x'.repeat(4_095)}… (cut, 50001 bytes in all)`);
 
@@ -190,7 +196,7 @@ describe('malformed intents', () => {
     expectStorable(malformed);
   });
 
-  test('I6 values are cut between characters', () => {
+  test('I6 values, and those of columns, are cut between characters', () => {
     const cutAt = (text: string) => refused(turn({ producer: 'nobody', text })).rawFields['text'];
 
     for (const before of [4_093, 4_094, 4_095]) {
@@ -199,15 +205,9 @@ describe('malformed intents', () => {
       );
     }
     expect(cutAt(`${'x'.repeat(4_092)}🚀`)).toBe(`${'x'.repeat(4_092)}🚀`);
-  });
-
-  test('I6 the note about further fields displaces no field', () => {
-    const fields: EntryFields = Array.from({ length: 70 }, (_, index) => [
-      Buffer.from(index === 0 ? '…' : `field-${index}`),
-      Buffer.from('v'),
-    ]);
-
-    expect(refused(fields).rawFields).toMatchObject({ '…': 'v', '… (2)': '6 further fields' });
+    const malformed = refused(turn({ notification_type: `${'x'.repeat(255)}🚀🚀` }));
+    expect(malformed.notificationType).toBe(`${'x'.repeat(255)}…`);
+    expectStorable(malformed);
   });
 
   test('I6 a field named __proto__ is a field like any other', () => {
@@ -218,13 +218,6 @@ describe('malformed intents', () => {
 
     expect(Object.entries(malformed.rawFields)[0]).toEqual(['__proto__', 'x']);
     expect(JSON.stringify(malformed.rawFields)).toContain('"__proto__":"x"');
-  });
-
-  test('I6 long values of columns are cut between characters', () => {
-    const malformed = refused(turn({ notification_type: `${'x'.repeat(255)}🚀🚀` }));
-
-    expect(malformed.notificationType).toBe(`${'x'.repeat(255)}…`);
-    expectStorable(malformed);
   });
 
   test('I6 the raw fields of an accepted intent are those of its entry', () => {

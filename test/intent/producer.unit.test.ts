@@ -134,14 +134,6 @@ describe('constructors', () => {
     expect(refusal.message).toContain(field);
   });
 
-  test('I37 administrators are not named by producers', () => {
-    const options = { ...TURN, payload: { game_id: 'g', game_name: 'n', failure_reason: 'r' } };
-
-    expect(refusalOf(() => constructorNamed('newGameGenerationFailed')(options)).code).toBe(
-      'invalid_recipients',
-    );
-  });
-
   const circular: Record<string, unknown> = {};
   circular['self'] = circular;
   test.each([
