@@ -7,7 +7,7 @@ import { readPushPayload } from '../../dev/push-payload.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
-import { entriesOf, routeIn, untilStatuses } from './rows.ts';
+import { entriesOf, refusalOf, routeIn, untilStatuses } from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const TEXT = readFileSync(path.join(import.meta.dirname, '../../catalog/shop.yaml'), 'utf8');
@@ -39,16 +39,6 @@ const publish = (type: string, idempotencyKey: string): Promise<string> =>
       ...(type === SHIPPED ? { recipientUserIds: ['user-1'] } : {}),
     }),
   );
-
-const refusalOf = (id: string): Promise<string> =>
-  eventually(`${id} to be refused`, async () => {
-    const { rows } = await slot.db.query<{ failure: string }>(
-      `SELECT failure_code || ': ' || failure_message AS failure
-         FROM notification.malformed_intents WHERE stream_entry_id = $1`,
-      [id],
-    );
-    return rows[0]?.failure;
-  });
 
 test('I76 newcomer-2 an intent of the shop becomes a push event of its table and an e-mail of its template', async () => {
   const id = await publish(SHIPPED, 'order-7');
@@ -87,7 +77,12 @@ test('I76 newcomer-2 a retired type is refused, and what was accepted before is 
   await slot.stopServices();
   await start(TEXT.replace('    producer: shop\n', '    producer: shop\n    retired: true\n'));
   const late = await publish(SHIPPED, 'order-9');
-  expect(await refusalOf(late)).toBe(`unknown_notification_type: notification_type ${SHIPPED} is retired`);
+  expect(await refusalOf(slot, late)).toMatchObject({
+    ...{
+      failure_code: 'unknown_notification_type',
+      failure_message: `notification_type ${SHIPPED} is retired`,
+    },
+  });
   await operator.channels.resume('push', { requestedBy: 'test' });
   await operator.channels.resume('email', { requestedBy: 'test' });
   await untilStatuses(slot, accepted, 'published', 'published');
@@ -103,7 +98,8 @@ test('I76 newcomer-2 an intent that is still open when its type goes is refused 
   await slot.stopServices();
   slot.userService.heal();
   await start(TEXT.replaceAll(SHIPPED, 'shop.order.sent'));
-  expect(await refusalOf(id)).toBe(
-    'unknown_notification_type: notification_type is not in the catalog any more',
-  );
+  expect(await refusalOf(slot, id)).toMatchObject({
+    failure_code: 'unknown_notification_type',
+    failure_message: 'notification_type is not in the catalog any more',
+  });
 });

@@ -13,6 +13,7 @@ import {
   countOf,
   entriesOf,
   intentStatusOf,
+  refusalOf,
   resultOf,
   routesOf,
   untilStatuses,
@@ -160,20 +161,8 @@ describe('what is refused', () => {
     const large = await xadd(turnReady({ payload_json: 'x'.repeat(2_000_000) }));
     const good = await xadd(turnReady());
     await settledRoutes(good);
-    const tooLarge = "stream_entry_id = $1 AND failure_code = 'entry_too_large'";
-    await eventually(
-      'the row of the large one',
-      async () => (await countOf(slot, 'malformed_intents', tooLarge, [large])) === 1,
-    );
-    const rows = await eventually('the row of the bad one', async () => {
-      const found = await slot.db.query(
-        'SELECT * FROM notification.malformed_intents WHERE stream_entry_id = $1',
-        [bad],
-      );
-      return found.rows.length > 0 && found.rows;
-    });
-    expect(rows).toHaveLength(1);
-    expect(rows[0]).toMatchObject({
+    expect(await refusalOf(slot, large)).toMatchObject({ failure_code: 'entry_too_large' });
+    expect(await refusalOf(slot, bad)).toMatchObject({
       notification_type: 'game.turn.ready',
       producer: 'game_master',
       idempotency_key: rawFields['idempotency_key'],
@@ -237,11 +226,7 @@ describe('what is refused', () => {
   test('I11 one unknown recipient refuses the whole intent', async () => {
     const id = await xadd(turnReady({ recipient_user_ids_json: '["user-1","nobody"]' }));
     expect(await resultOf(slot, id)).toEqual({ outcome: 'recipient_not_found' });
-    const { rows } = await slot.db.query(
-      'SELECT failure_code, failure_message, raw_fields FROM notification.malformed_intents WHERE stream_entry_id = $1',
-      [id],
-    );
-    expect(rows[0]).toMatchObject({
+    expect(await refusalOf(slot, id)).toMatchObject({
       failure_code: 'recipient_not_found',
       failure_message: expect.stringContaining('at position 1'),
       raw_fields: expect.objectContaining({ recipient_user_ids_json: '["user-1","nobody"]' }),

@@ -114,6 +114,16 @@ export async function intentStatusOf({ db }: Slot, notificationId: string): Prom
   return rows[0]?.status;
 }
 
+/** The row of a refused entry, once there is one. */
+export const refusalOf = ({ db }: Slot, entryId: string) =>
+  eventually(`${entryId} to be refused`, async () => {
+    const { rows } = await db.query<Record<string, unknown>>(
+      'SELECT * FROM notification.malformed_intents WHERE stream_entry_id = $1',
+      [entryId],
+    );
+    return rows[0];
+  });
+
 /** As an operator does it without the command line, for a route whose workflow has ended as Failed. */
 export const replayRoute = (
   { client }: Pick<Slot, 'client'>,
