@@ -16,7 +16,7 @@ import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { MAIL } from '../service-process.ts';
 import { publishTurn, turnIntent } from './entries.ts';
-import { outboundSeen, usersUpTo } from './rows.ts';
+import { countOf, outboundSeen, usersUpTo } from './rows.ts';
 import type { Shop } from './shop.ts';
 import { createShop, statementIn } from './shop.ts';
 
@@ -51,15 +51,11 @@ const age = (table: string, column: string, minutes: number) =>
     [minutes],
   );
 
-const routes = async (id: string, channel: string, statuses: string[]) => {
-  const { rowCount } = await ground.slot.db.query(
-    'SELECT FROM notification.routes WHERE notification_id = $1 AND channel = $2 AND status = ANY ($3)',
-    [id, channel, statuses],
-  );
-  return (rowCount ?? 0) > 0;
-};
-const untilRoute = (id: string, channel: string, ...statuses: string[]) =>
-  eventually(`${channel} of ${id} to be ${statuses.join(' or ')}`, () => routes(id, channel, statuses));
+const untilRoute = (id: string, channel: string, status: string) =>
+  eventually(`${channel} of ${id} to be ${status}`, async () => {
+    const where = 'notification_id = $1 AND channel = $2 AND status = $3';
+    return (await countOf(ground.slot, 'routes', where, [id, channel, status])) > 0;
+  });
 
 /** A route that waits because its channel is paused. */
 async function waitingRoute(key: string): Promise<string> {

@@ -7,7 +7,7 @@ import type { Operator } from '../../client/operator.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { crashWalksOfEachTest } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
-import { replayRoute } from './rows.ts';
+import { countOf, replayRoute } from './rows.ts';
 import { dispatch, eventually, operatorOf, slotOfEachTest } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
 
@@ -43,12 +43,8 @@ async function rows<Row extends object>(sql: string, values: unknown[] = []): Pr
   return (await slot.db.query<Row>(sql, values)).rows;
 }
 
-async function count(sql: string, values: unknown[] = []): Promise<number> {
-  return (await rows<{ count: number }>(`SELECT count(*)::int AS count FROM ${sql}`, values))[0]!.count;
-}
-
 const pushesIn = (id: string, status: string): Promise<number> =>
-  count("notification.routes WHERE notification_id = $1 AND channel = 'push' AND status = $2", [id, status]);
+  countOf(slot, 'routes', "notification_id = $1 AND channel = 'push' AND status = $2", [id, status]);
 
 const statusOf = async (workflowId: string): Promise<string> =>
   (await slot.client.workflow.getHandle(workflowId).describe()).status.name;
@@ -129,7 +125,7 @@ test(
     expect(dead).toEqual(
       [...ids].sort().map((id) => ({ id, attempts: PUSH_BUDGET, counted: PUSH_BUDGET, most: PUSH_BUDGET })),
     );
-    expect(await count('notification.dead_letters')).toBe(ids.length);
+    expect(await countOf(slot, 'dead_letters')).toBe(ids.length);
 
     await slot.redis.del(GATEWAY);
     const waiting = [...ids];
@@ -153,7 +149,7 @@ test(
     for (const id of waiting) await replayRoute(slot, id, PUSH);
     await eventually(
       'all to be published',
-      async () => (await count("notification.routes WHERE status = 'published'")) === 2 * ids.length,
+      async () => (await countOf(slot, 'routes', "status = 'published'")) === 2 * ids.length,
       LIMIT_MS,
     );
     await nothingLeftRunning(slot, LIMIT_MS);
@@ -162,11 +158,9 @@ test(
       await rows('SELECT notification_id AS id, generation FROM notification.replays ORDER BY 1'),
     ).toEqual([...ids].sort().map((id) => ({ id, generation: 1 })));
     expect(
-      await count(
-        "notification.routes WHERE channel = 'push' AND status <> 'skipped' AND attempt_count <> 1",
-      ),
+      await countOf(slot, 'routes', "channel = 'push' AND status <> 'skipped' AND attempt_count <> 1"),
     ).toBe(0);
-    expect(await count('notification.dead_letters')).toBe(ids.length);
+    expect(await countOf(slot, 'dead_letters')).toBe(ids.length);
   },
   TEST_LIMIT_MS,
 );
@@ -251,7 +245,7 @@ test(
 
     await walk.survivor();
     await nothingLeftRunning(slot, LIMIT_MS);
-    expect(await count("notification.routes WHERE channel = 'push' AND status <> 'skipped'")).toBe(0);
+    expect(await countOf(slot, 'routes', "channel = 'push' AND status <> 'skipped'")).toBe(0);
     // A later attempt finds the routes closed.
     await slot.redis.del(GATEWAY);
     for (const id of ids) {
@@ -264,7 +258,7 @@ test(
     }
     expect(await slot.redis.exists(GATEWAY)).toBe(0);
     expect(await slot.redis.xlen(MAIL)).toBe(
-      await count("notification.routes WHERE channel = 'email' AND status = 'published'"),
+      await countOf(slot, 'routes', "channel = 'email' AND status = 'published'"),
     );
   },
   TEST_LIMIT_MS,
@@ -296,7 +290,7 @@ test(
       expect(first).toHaveLength(4);
       expect([first[0], first[3]]).toEqual([`${id}/accepted`, `${id}/end`]);
     }
-    expect(await count('notification.outcomes WHERE relayed_at IS NULL')).toBe(0);
+    expect(await countOf(slot, 'outcomes', 'relayed_at IS NULL')).toBe(0);
   },
   TEST_LIMIT_MS,
 );

@@ -157,10 +157,15 @@ describe('the statement that accepts', () => {
     email: 'u@example.com',
     locale: 'en',
   });
+  const insert = (db: Pool, intents: readonly Intent[], audience: Audience, more = {}) =>
+    insertRecords(
+      db,
+      intents.map((intent) => ({ intent, audience })),
+      { ...SETTINGS, catalog: SHOP, redis: slot.redis, ...more },
+    );
+  const usersOf = (recipients: Recipients): Audience => ({ kind: 'user', recipients });
   async function accept(db: Pool, intents: readonly Intent[], users: Recipients, catalog = SHOP) {
-    const audience = { kind: 'user' as const, recipients: [...users] };
-    const items = intents.map((intent) => ({ intent, audience }));
-    const accepted = await insertRecords(db, items, { ...SETTINGS, catalog, redis: slot.redis });
+    const accepted = await insert(db, intents, usersOf(users), { catalog });
     return intents.map(
       ({ notificationId }) =>
         accepted.get(notificationId)?.skipped.filter(({ reason }) => reason === 'throttled').length,
@@ -188,8 +193,7 @@ describe('the statement that accepts', () => {
       const recipientUserIds = audienceKind === 'user' ? ['u', 'bad'] : [];
       const [intent] = await written(intentOf(type, { audienceKind, recipientUserIds }));
       const { notificationId } = intent!;
-      const options = { ...SETTINGS, catalog: SHOP, redis: slot.redis };
-      const accepted = await insertRecords(slot.db, [{ intent: intent!, audience }], options);
+      const accepted = await insert(slot.db, [intent!], audience);
       const rows = await loadSlice(slot.db, { notificationId, offset: 0, limit: 99 });
       const pending = rows.filter(({ status }) => status === 'pending').map(nameOf);
       expect(pending).toHaveLength(count);
@@ -236,10 +240,7 @@ describe('the statement that accepts', () => {
     expect(await accept(slot.db, intents, [recipientOf('batch')])).toEqual([0, 0, 2, 2, 2, 0]);
     expect(await countedOf('batch')).toEqual([2]);
     const [late] = await written(intentOf(SALE));
-    const audience = { kind: 'user' as const, recipients: [recipientOf('batch')] };
-    const accepted = await insertRecords(slot.db, [{ intent: late!, audience }], {
-      ...{ ...SETTINGS, catalog: SHOP, redis: slot.redis },
-    });
+    const accepted = await insert(slot.db, [late!], usersOf([recipientOf('batch')]));
     const { acceptance, toPublish } = accepted.get(late!.notificationId)!;
     expect(acceptance).toEqual({ outcome: 'accepted', routeCount: 2, skipped: 2, routes: [] });
     expect(toPublish).toEqual([]);
@@ -287,12 +288,9 @@ describe('the statement that accepts', () => {
     const [sale, news] = await written(intentOf(SALE), intentOf('shop.news'));
     const away = slot.redis.duplicate({ lazyConnect: true });
     away.disconnect();
-    const options = { ...SETTINGS, catalog: SHOP, redis: away };
-    const itemOf = (intent: Intent) => ({ intent, audience: { kind: 'user' as const, recipients: user } });
-    await expect(insertRecords(slot.db, [itemOf(sale!)], options)).rejects.toMatchObject({
-      type: 'AcceptanceDeferred',
-    });
-    expect(await insertRecords(slot.db, [itemOf(news!)], options)).toHaveProperty('size', 1);
+    const insertAway = (intent: Intent) => insert(slot.db, [intent], usersOf(user), { redis: away });
+    await expect(insertAway(sale!)).rejects.toMatchObject({ type: 'AcceptanceDeferred' });
+    expect(await insertAway(news!)).toHaveProperty('size', 1);
     expect(await accept(slot.db, [sale!], user)).toEqual([0]);
   });
 
