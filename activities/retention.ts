@@ -15,8 +15,9 @@ import { reasonOf } from './reason.ts';
 
 /** Rows of one statement: no long lock, and no write that others wait for. */
 const BATCH_SIZE = 1_000;
-/** A batch is followed by a rest of so many times its own time. */
+/** A batch is followed by a rest of so many times its own time, and of so many ms at most: heartbeats go on. */
 const REST_FACTOR = 2;
+const MOST_REST_MS = 10_000;
 /** A table that has taken this long leaves its rest to the next activity, so that the other tables get their turn, ms. */
 const MAX_TABLE_MS = 60_000;
 
@@ -178,9 +179,12 @@ async function inBatches(
   let deleted = 0;
   let place = '-infinity';
   for (let limit = BATCH_SIZE; ;) {
-    const beganAt = performance.now();
+    let restMs = 0;
     try {
+      const beganAt = performance.now();
       const row = await batch(limit, place);
+      // Most of the time is left to those who wait for an answer.
+      restMs = Math.min(MOST_REST_MS, REST_FACTOR * (performance.now() - beganAt));
       deleted += row.deleted;
       if (row.seen < limit) return { deleted, isLate: false };
       // Rows of one moment that are all kept: only a larger batch comes to those behind them.
@@ -193,8 +197,7 @@ async function inBatches(
       limit = Math.ceil(limit / 2);
     }
     heartbeat();
-    // Most of the time is left to those who wait for an answer.
-    await sleep(REST_FACTOR * (performance.now() - beganAt), undefined, { signal: cancellationSignal });
+    await sleep(restMs, undefined, { signal: cancellationSignal });
     // A minute that found nothing but rows that are kept leaves nothing that another one would find.
     if (performance.now() >= endAt) return { deleted, isLate: deleted > 0 };
   }
