@@ -154,10 +154,13 @@ const KINDS: readonly Kind[] = [
         SELECT NULL AS arrived, count(*)::float8 AS done
           FROM notification.symbol_targets
          WHERE acknowledged_at > ${WINDOW_BEGIN}`,
+      // One that no push has failed at may be one that nobody pushes to.
       `
-        SELECT 'targets in ' || geo AS what, count(*)::float8 AS count, ${ageMs('min(failing_since)')} AS "oldestMs"
-          FROM notification.symbol_targets,
-               (SELECT max(version) AS version FROM notification.symbol_snapshots) AS newest
+        SELECT 'targets in ' || geo AS what, count(*)::float8 AS count,
+               ${ageMs('min(coalesce(failing_since, created_at))')} AS "oldestMs"
+          FROM notification.symbol_targets
+          LEFT JOIN (SELECT version, created_at FROM notification.symbol_snapshots ORDER BY version DESC LIMIT 1) AS newest
+            ON true
          WHERE consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version
          GROUP BY geo
          ORDER BY geo`,
@@ -166,10 +169,16 @@ const KINDS: readonly Kind[] = [
   {
     kind: 'account-callback',
     reads: [
+      // Those of a day wait until all users of their shard have caught up to its end, for which they have two hours.
       waiting(
         'callbacks',
-        'created_at',
-        "notification.callback_snapshots WHERE status = 'pending' ORDER BY shard, kind, period_start_ms, position",
+        'since',
+        `(SELECT *, CASE kind
+                      WHEN 'daily' THEN greatest(created_at, to_timestamp(period_start_ms / 1000.0) + interval '26 hours')
+                      ELSE created_at
+                    END AS since
+            FROM notification.callback_snapshots) AS snapshot
+          WHERE status = 'pending' ORDER BY shard, kind, period_start_ms, position`,
       ),
       waiting(
         'callbacks to be repeated',

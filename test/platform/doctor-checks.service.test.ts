@@ -25,6 +25,16 @@ async function findings() {
 }
 
 test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing where all is well', async () => {
+  const snapshot = (kind: string, user: string, startMs: number) =>
+    slot.db.query(
+      `INSERT INTO notification.callback_snapshots
+         (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
+          created_at)
+       VALUES ($1, $2, $3::bigint, 1, '1-0', '1', $3, '1', $3, '1', now() - interval '1 hour')`,
+      [kind, user, startMs],
+    );
+  // It waits for the others of its shard.
+  await snapshot('daily', 'd', Math.floor(Date.now() / (24 * HOUR)) * 24 * HOUR);
   const quiet = Object.values(await findings());
   expect(quiet).toHaveLength(9);
   expect(quiet.filter((text) => !text.startsWith('ok'))).toEqual([]);
@@ -34,16 +44,15 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
       ('a', 1, '1-0', NULL, true, '2026-01-01', '2026-01-01', '2026-01-02'),
       ('b', 1, '1-0', NULL, true, '2026-01-01', '2026-01-01', now()),
       ('c', 2, '1-0', 0, false, '2026-01-01', '2026-01-01', '2026-01-02')`);
-  await slot.db.query(`
-    INSERT INTO notification.callback_snapshots
-      (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
-       created_at)
-    VALUES ('hourly', 'a', 3600000, 1, '1-0', '1', 3600000, '1', 3600000, '1', now() - interval '1 hour')`);
-  await slot.db.query(`INSERT INTO notification.symbol_snapshots VALUES (3, '[{"symbol": "BTC"}]', now())`);
+  await snapshot('hourly', 'a', HOUR);
+  await slot.db.query(
+    `INSERT INTO notification.symbol_snapshots VALUES (3, '[{"symbol": "BTC"}]', now() - interval '2 hours')`,
+  );
   await slot.db.query(
     `INSERT INTO notification.symbol_targets (target, kind, geo, url, acknowledged_version, consecutive_failures, failing_since)
      VALUES ('fine', 'price_alert', 'eu', 'http://a', 3, 0, NULL),
-            ('late', 'price_alert', 'eu', 'http://c', 2, 9, now() - interval '3 hours')`,
+            ('late', 'price_alert', 'eu', 'http://c', 2, 9, now() - interval '3 hours'),
+            ('untried', 'price_alert', 'us', 'http://d', NULL, 0, NULL)`,
   );
   await slot.db.query(
     `INSERT INTO notification.outcomes (events, event_count, written_at) VALUES ('[]', 1, now() - interval '1 hour')`,
@@ -59,10 +68,10 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
   const found = await findings();
   expect(found).toMatchObject({
     'callbacks: trackings': 'warn: not caught up in time: a (2026-01-01)',
-    'work: account-callback': 'warn: callbacks: 1, the oldest for 60 min',
+    'work: account-callback': 'warn: callbacks: 2, the oldest for 60 min',
     'work: intent': 'warn: events for producers: 1, the oldest for 60 min',
     'work: mobile-push': 'ok: nothing waits for long',
-    'work: symbol-config': 'warn: targets in eu: 1, the oldest for 3 h',
+    'work: symbol-config': 'warn: targets in eu: 1, the oldest for 3 h; targets in us: 1, the oldest for 2 h',
   });
   for (const name of ['mobile: consumer group', 'callbacks: consumer group']) {
     expect(found[name]).toMatch(/^warn: 1 unread, 1 not acknowledged, the oldest taken .* ago; 1 consumer, /);
