@@ -164,8 +164,8 @@ async function openConnection({ url }: Place): Promise<void> {
   }
 }
 
-/** Every kind of work takes up what is due within minutes, ms. */
-const LATE_MS = 15 * 60_000;
+/** Every kind of work takes up what is due within minutes. Sooner than an alarm rings, which sends operators here, ms. */
+const lateMs = (kind: TopOfKind['kind']): number => (kind === 'intent' ? 5 : 15) * 60_000;
 
 /** What to do about work that is late. What died is no check: `top` counts it, and an operator decides about it. */
 const REMEDIES: Record<TopOfKind['kind'], string> = {
@@ -192,7 +192,7 @@ function workChecks({ operator, config }: Session): Check[] {
 
 function diagnosisOfWork({ kind, waits, unknown }: TopOfKind): Diagnosis {
   const late = waits.flatMap(({ what, count = 'some', oldestMs }) =>
-    oldestMs > LATE_MS ? [`${what}: ${count}, the oldest for ${durationOf(oldestMs)}`] : [],
+    oldestMs > lateMs(kind) ? [`${what}: ${count}, the oldest for ${durationOf(oldestMs)}`] : [],
   );
   const wrong = [...late, ...unknown.map((cause) => `cannot be counted: ${cause}`)];
   return warnIf(wrong.length > 0, wrong.join('; ') || 'nothing waits for long', REMEDIES[kind]);

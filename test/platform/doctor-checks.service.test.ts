@@ -55,7 +55,7 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
             ('untried', 'price_alert', 'us', 'http://d', NULL, 0, NULL)`,
   );
   await slot.db.query(
-    `INSERT INTO notification.outcomes (events, event_count, written_at) VALUES ('[]', 1, now() - interval '1 hour')`,
+    `INSERT INTO notification.outcomes (events, event_count, written_at) VALUES ('[]', 1, now() - interval '6 minutes')`,
   );
   for (const stream of [DEFAULT_MOBILE_STREAM, DEFAULT_INPUT_STREAM]) {
     await slot.redis.xgroup('CREATE', stream, CONSUMER_GROUP, '$', 'MKSTREAM');
@@ -69,7 +69,7 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
   expect(found).toMatchObject({
     'callbacks: trackings': 'warn: not caught up in time: a (2026-01-01)',
     'work: account-callback': 'warn: callbacks: 2, the oldest for 60 min',
-    'work: intent': 'warn: events for producers: 1, the oldest for 60 min',
+    'work: intent': 'warn: events for producers: 1, the oldest for 6 min',
     'work: mobile-push': 'ok: nothing waits for long',
     'work: symbol-config': 'warn: targets in eu: 1, the oldest for 3 h; targets in us: 1, the oldest for 2 h',
   });
