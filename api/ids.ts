@@ -49,8 +49,8 @@ export const isNameable = (userId: string): boolean =>
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 
 /**
- * The span that a traceparent names. W3C trace context, `00-<trace id>-<span id>-<flags>`. It only observes: what is no traceparent counts as absent, as the
- * standard says.
+ * The span that a traceparent names. W3C trace context, `00-<trace id>-<span id>-<flags>`. It only observes: what is no
+ * traceparent counts as absent, as the standard says.
  *
  * @returns undefined for anything but a traceparent of version 00.
  */
