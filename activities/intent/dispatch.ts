@@ -136,7 +136,8 @@ export function createDispatcher(resources: DispatchResources) {
     for (const intents of isDirect ? byLane : picked.map((intent) => [intent])) beginDispatch(intents);
     // A full batch has more behind it.
     if (released > 0 || (isDirect && picked.length === TOGETHER)) return 0;
-    if (!isFull || isDirect) return IDLE_LOOK_MS;
+    // Others take each place as soon as it is free.
+    if (!isFull || isDirect || picked.length === most) return IDLE_LOOK_MS;
     // Each intent that ends would be a reason to look: those of a moment are followed together.
     await sleep(FULL_LOOK_MS);
     return 0;

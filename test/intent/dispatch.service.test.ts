@@ -3,6 +3,7 @@
  * then each producer in turn.
  */
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
+import type { Pool, QueryConfig } from 'pg';
 import { createDispatcher } from '../../activities/intent/dispatch.ts';
 import { findIntents } from '../../activities/intent/decisions.ts';
 import type { ReadEntry, StreamPosition } from '../../activities/intent/entries.ts';
@@ -115,6 +116,17 @@ describe('the order of dispatch', () => {
   /** Dispatches until `end`. `started` has the notifications in the order in which their workflows were asked for. */
   function dispatch() {
     const started: string[] = [];
+    /** Between each look and the one before it, ms. */
+    const rests: number[] = [];
+    let lookedAt = 0;
+    const db = {
+      async query(look: QueryConfig) {
+        rests.push(performance.now() - lookedAt);
+        const result = await slot.db.query(look);
+        lookedAt = performance.now();
+        return result;
+      },
+    } as unknown as Pool;
     const workflows = {
       withDeadline: (_: number, call: () => Promise<unknown>) => call(),
       start: (_: string, { workflowId, requestEagerStart }: WorkflowStartOptions) => {
@@ -126,12 +138,12 @@ describe('the order of dispatch', () => {
     } as unknown as WorkflowClient;
     const stop = new AbortController();
     const dispatcher = createDispatcher({
-      ...{ db: slot.db, workflows, log: createLogger('fatal'), bridge: { dispatch: 'child' } },
+      ...{ db, workflows, log: createLogger('fatal'), bridge: { dispatch: 'child' } },
       deliverTogether: () => Promise.reject(new Error('not in this mode')),
     });
     const running = dispatcher.run(stop.signal);
     return {
-      ...{ started, dispatcher },
+      ...{ started, rests, dispatcher },
       until: (wanted: number) =>
         eventually(`${wanted} starts`, () => Promise.resolve(started.length >= wanted)),
       end: () => (stop.abort(), running),
@@ -195,6 +207,24 @@ describe('the order of dispatch', () => {
     await end();
     clock.mockRestore();
     expect(started.slice(32)).toEqual([ids[30], later.notificationId, ids[31]]);
+  });
+
+  test('I88 beside a producer with thirty intents under way, others get each place that is free at once', async () => {
+    const flood = Array.from({ length: 33 }, () => intentOf());
+    await writeOpenRows(slot.db, flood);
+    const { rests, dispatcher, until, end } = dispatch();
+    dispatcher.urgentOnly(false);
+    await until(30);
+    await writeOpenRows(
+      slot.db,
+      Array.from({ length: 30 }, () => intentOf(OF_ANOTHER)),
+    );
+    rests.length = 0;
+    dispatcher.wake();
+    await until(60);
+    await end();
+    // Twenty are started together, and the others after them.
+    expect(Math.min(...rests)).toBeLessThan(50);
   });
 
   test('I89 all intents for later go when their time has come, also more than one look releases', async () => {
