@@ -99,6 +99,8 @@ export interface TableOfPeople {
   set?: string;
   /** An index finds the rows to delete. Without one, the program walks over the table by its key. */
   isIndexed?: boolean;
+  /** Of another service: rows that this role may not delete stay, and `remains` names them. */
+  isForeign?: boolean;
 }
 
 /** What a kind of work keeps of a person. */

@@ -198,7 +198,10 @@ export function mobilePushesOf({ db, redis }: OperatorResources, person: Person)
   return {
     places: [
       entries,
-      { table: TOKENS, key: ['id'], where: '"userId" = $1', values: [userId], isIndexed: true },
+      {
+        ...{ table: TOKENS, key: ['id'], where: '"userId" = $1', values: [userId] },
+        ...{ isIndexed: true, isForeign: true },
+      },
       // Deletes their sends with them.
       { ...LOG, where: "user_id = $1 AND status <> 'pending'", values: [userId], isIndexed: true },
       // A refused job may lack a user.
@@ -217,8 +220,18 @@ export function mobilePushesOf({ db, redis }: OperatorResources, person: Person)
       },
       notTaken(entries, 'mobile push', pending),
     ],
+    async remains() {
+      const { rowCount } = await db.query(MAY_NOT_DELETE_TOKENS);
+      const ends = 'when the service that it belongs to deletes them';
+      return rowCount ? [{ what: `tokens of devices in ${TOKENS}`, ends }] : [];
+    },
   };
 }
+
+/** No row without such a table. */
+const MAY_NOT_DELETE_TOKENS = `
+  SELECT FROM to_regclass('${TOKENS}') AS tokens
+   WHERE NOT (has_table_privilege(tokens, 'SELECT') AND has_table_privilege(tokens, 'DELETE'))`;
 
 /** @returns why devices got a mobile push, or did not: newest first. */
 export async function findPushCauses(

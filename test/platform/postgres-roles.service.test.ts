@@ -5,9 +5,10 @@ import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
 import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/jobs.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
+import { createOperator } from '../../client/operator.ts';
 import { grantToService, migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';
-import { slotOfTests } from '../harness.ts';
+import { resourcesOf, slotOfTests } from '../harness.ts';
 import { databaseOf } from '../slots.ts';
 import { allStatements, planOf } from './statements.ts';
 
@@ -153,6 +154,23 @@ test('I83 every statement of the service and of why runs under its role', async 
   expect((await Promise.all(found)).filter((one) => one instanceof Error).length).toBeGreaterThan(3);
   await grantToService(ownerDsn, SERVICE, { isDryRun: false });
 });
+
+test.each(['SELECT, DELETE', 'SELECT', undefined])(
+  'I79 I83 a user is forgotten by a role with the right to %s device tokens; those that it may not delete are named',
+  async (right) => {
+    await owner.query(`REVOKE ALL ON public.device_token FROM "${SERVICE}"`);
+    if (right) await owner.query(`GRANT ${right} ON public.device_token TO "${SERVICE}"`);
+    const userId = `user of ${right}`;
+    await owner.query(`INSERT INTO public.device_token ("userId", token) VALUES ($1, 'token')`, [userId]);
+    const { users } = createOperator({ ...resourcesOf(slot), db: service });
+    const { remains } = await users.preview({ userId });
+    expect(await users.forget({ userId }, { requestedBy: 'nina' })).toMatchObject({ remains });
+    const { rowCount } = await owner.query('SELECT FROM public.device_token WHERE "userId" = $1', [userId]);
+    expect([rowCount, remains.some(({ what }) => what.includes('public.device_token'))]).toEqual(
+      right === 'SELECT, DELETE' ? [0, false] : [1, true],
+    );
+  },
+);
 
 test('I83 a service of that role starts on a schema that is ready, and takes one that is ahead', async () => {
   await owner.query("INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9998-later', now())");
