@@ -25,7 +25,7 @@ import type {
 import { isRetried } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/keys.ts';
 
-/** The queue that a Create found is not where the record expects it any more; the next Create starts it over. */
+/** The queue is not where the record expects it any more; the next command about its connection starts it over. */
 const QUEUE_MOVED: RouterError = {
   source: 'AGENT',
   code: 'QUEUE MOVED',

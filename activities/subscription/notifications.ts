@@ -135,7 +135,7 @@ export function createNotificationWork(resources: SubscriptionResources) {
         },
       }),
 
-    /** Old records: ends a subscription and its record, and carries a Create out with that. */
+    /** Old records: ends a subscription and its record, and makes another one with that. */
     runLegacyRotations: (order: BatchOrder): Promise<BatchResult> =>
       workOn<WorkItem, boolean>(resources, order, {
         ...legacyWork('ntf-rotate'),

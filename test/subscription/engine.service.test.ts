@@ -24,7 +24,7 @@ const callsOf = (op: string, entity?: string) =>
 async function createOne(userId = 1): Promise<string> {
   const [connId] = await agent.create([{ userId, server: smp().address }]);
   await agent.active([connId!]);
-  // The Create that follows finds it well; what a test does next must not meet it.
+  // The command that follows finds it well; what a test does next must not meet it.
   await agent.idle();
   return connId!;
 }
