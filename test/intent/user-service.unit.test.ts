@@ -1,13 +1,12 @@
 /** The client of the User Service, against the stand-in, and what `doctor` says of that service, which it asks as the service does. */
-import { once } from 'node:events';
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { types } from 'node:util';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import type { UserService } from '../../activities/intent/user-service.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
 import { checkUserService } from '../../cli/intent/check.ts';
+import { listen } from '../../dev/servers/ports.ts';
 import type { UserServiceFailure, UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
@@ -48,10 +47,9 @@ afterEach(async () => {
 
 /** Where a User Service answers in ways the stand-in has no script for. */
 async function urlAnswering(listener: RequestListener): Promise<string> {
-  const server = createServer(listener).listen(0, '127.0.0.1');
+  const server = createServer(listener);
   servers.push(server);
-  await once(server, 'listening');
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return `http://127.0.0.1:${await listen(server)}`;
 }
 const serviceAnswering = async (listener: RequestListener, timeoutMs = PATIENT_MS): Promise<UserService> =>
   clientOf(await urlAnswering(listener), timeoutMs);

@@ -1,6 +1,4 @@
 /** Checks of `doctor`: each is bounded, and spoils no other; a Redis Cluster is refused; certificates expire. */
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
@@ -10,6 +8,7 @@ import { expiryOf } from '../../cli/doctor.ts';
 import { openSession } from '../../cli/session.ts';
 import { certificateExpiries } from '../../config/files.ts';
 import { loadOperatorConfig } from '../../config/load.ts';
+import { listen } from '../../dev/servers/ports.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { refuseCluster } from '../../workers/redis.ts';
 
@@ -36,9 +35,8 @@ test('I40 a check has its own time where it needs more than others', async () =>
 });
 
 test('I40 a server that accepts connections and does not answer is named with its address and variable', async () => {
-  const silent = createServer().listen(0, '127.0.0.1');
-  await once(silent, 'listening');
-  const address = `127.0.0.1:${(silent.address() as AddressInfo).port}`;
+  const silent = createServer();
+  const address = `127.0.0.1:${await listen(silent)}`;
   const env = {
     ...{ NOTIFICATION_REDIS_MASTER_ADDR: address, TEMPORAL_ADDRESS: address },
     NOTIFICATION_POSTGRES_PRIMARY_DSN: `postgres://user@${address}/db`,

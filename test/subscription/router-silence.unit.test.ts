@@ -1,10 +1,9 @@
 /** Routers that do not answer, and those who want something from them and from others. */
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
 import type { QueueRef, RouterAddress, RouterResult } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
+import { listen } from '../../dev/servers/ports.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { makeQueues } from '../../dev/stand-ins/subscription/queues.ts';
@@ -28,9 +27,8 @@ beforeEach(async () => {
     hole.open += 1;
     socket.on('error', () => undefined).on('close', () => (hole.open -= 1));
     socket.resume();
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  hole.port = (server.address() as AddressInfo).port;
+  });
+  hole.port = await listen(server);
   server.unref();
   cleanUps.push(async () => server.close());
 });

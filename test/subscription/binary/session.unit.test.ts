@@ -1,7 +1,6 @@
 /** Sessions in the routers' own protocol: how they begin, or do not, what they ask, hold, and do not put up with. */
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { connect, createServer } from 'node:net';
 import { duplexPair } from 'node:stream';
 import type { Transmission } from '../../../activities/subscription/router/blocks.ts';
@@ -16,6 +15,7 @@ import type { SessionCommand, SessionOptions } from '../../../activities/subscri
 import { beginSession, createRouterSessions } from '../../../activities/subscription/router/sessions.ts';
 import type { RouterAddress, RouterResult } from '../../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../../activities/subscription/router/keys.ts';
+import { listen } from '../../../dev/servers/ports.ts';
 import { eventually } from '../../eventually.ts';
 import type { BinaryRouterOptions, Peer } from './router.ts';
 import { answering, startBinaryRouter } from './router.ts';
@@ -239,10 +239,8 @@ test('N19 each user has its own session, which is held, and opened again after i
 });
 
 test('N19 a session that could not be opened is forgotten among many others, and harms no other session', async () => {
-  const silent = createServer((socket) => void socket.on('error', () => undefined)).listen(0, '127.0.0.1');
-  await once(silent, 'listening');
-  const { port } = silent.address() as AddressInfo;
-  const address = { host: '127.0.0.1', port, keyHash: '' } as const;
+  const silent = createServer((socket) => void socket.on('error', () => undefined));
+  const address = { host: '127.0.0.1', port: await listen(silent), keyHash: '' } as const;
   const unhandled: unknown[] = [];
   const note = (error: unknown) => unhandled.push(error);
   process.on('unhandledRejection', note);
@@ -318,11 +316,10 @@ test('N19 what is larger than a block is refused by itself', async () => {
 
 test('N19 closing waits for no router that is silent, before TLS or after it', async () => {
   const accepted: unknown[] = [];
-  const beforeTls = createServer((socket) => void accepted.push(socket)).listen(0, '127.0.0.1');
-  await once(beforeTls, 'listening');
+  const beforeTls = createServer((socket) => void accepted.push(socket));
+  const port = await listen(beforeTls);
   const afterTls = await startBinaryRouter({ helloParts: 0 });
   const sessions = createRouterSessions('smp', { timeoutMs: 600_000 });
-  const { port } = beforeTls.address() as AddressInfo;
   const asked = [
     sessions.ask('user', { ...afterTls.address, port }, [PING]),
     sessions.ask('user', afterTls.address, [PING]),
@@ -407,10 +404,9 @@ async function startBreakingRelay(port: number, resetAfterBytes: number) {
     });
     if (resetAfterBytes === 0) client.resetAndDestroy();
     else router.pipe(client).pipe(router);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
   return {
-    port: (server.address() as AddressInfo).port,
+    port: await listen(server),
     stop() {
       server.close();
       for (const client of clients) client.destroy();
