@@ -105,7 +105,7 @@ test('kinds-S2 the status of shards reads each failed callback once, however man
   }
 });
 
-test('C8 kinds-S2 hours go 72 h after their delivery, and those that dead letters keep hold up none behind them', async () => {
+test('C8 kinds-S2 hours go 72 h after their delivery, the rest with the records, and those that dead letters keep hold up none behind them', async () => {
   await haveHistory(20, 100, Date.now());
   await bench.rows(
     `UPDATE notification.callback_snapshots SET settled_at = to_timestamp(period_start_ms / 1000.0) + interval '1 minute'`,
@@ -128,16 +128,43 @@ test('C8 kinds-S2 hours go 72 h after their delivery, and those that dead letter
     SELECT id, 0, '1-0', until_ms, false, '2026-01-01', '2026-01-01', changed_at::timestamptz
       FROM (VALUES ('old', 0, '2025-01-01'), ('young', 0, 'now'), ('open', NULL, '2025-01-01'))
              AS given (id, until_ms, changed_at)`);
+  // Days, and what was given up or is tried again: of so many days ago.
+  await bench.rows(`
+    INSERT INTO notification.callback_snapshots
+      (kind, user_id, period_start_ms, shard, entry_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
+       closing_value, status, created_at, settled_at)
+    SELECT kind, 'aged', days, 0, '1-0', '1', 0, '1', 0, '1', status, now(),
+           CASE WHEN status <> 'retrying' THEN now() - days * interval '1 day' END
+      FROM (VALUES ('daily', 4, 'delivered'), ('daily', 400, 'delivered'), ('hourly', 4, 'dropped'),
+                   ('hourly', 400, 'dropped'), ('hourly', 401, 'retrying')) AS given (kind, days, status);
+    INSERT INTO notification.failed_callbacks
+    SELECT kind, user_id, period_start_ms, shard, 6, CASE status WHEN 'retrying' THEN now() END, 'down',
+           now() - period_start_ms * interval '1 day'
+      FROM notification.callback_snapshots
+     WHERE user_id = 'aged' AND kind = 'hourly'`);
   const { deleted } = await deleteExpired(bench.slot.db, TABLES);
   // The hours -73 to -100, but for the minute: those of -72 are a minute younger than that.
   expect(deleted).toMatchObject({
     hourly_callbacks: 17 * 28,
-    callback_dead_letters: 0,
+    callback_dead_letters: 1,
+    daily_callbacks: 1,
+    dropped_callbacks: 1,
     // Users who are gone or take no part are remembered for some time.
     callback_trackings: 1,
     malformed_account_inputs: 1,
   });
   expect(await bench.rows("SELECT FROM notification.callback_trackings WHERE user_id = 'old'")).toEqual([]);
-  const kept = await bench.rows('SELECT 1 FROM notification.callback_snapshots');
+  const aged = await bench.rows(
+    "SELECT status, period_start_ms::int AS days FROM notification.callback_snapshots WHERE user_id = 'aged' ORDER BY 1, 2",
+  );
+  expect(aged).toEqual([
+    { status: 'delivered', days: 4 },
+    { status: 'dropped', days: 4 },
+    { status: 'retrying', days: 401 },
+  ]);
+  expect(await bench.rows("SELECT FROM notification.failed_callbacks WHERE user_id = 'aged'")).toHaveLength(
+    2,
+  );
+  const kept = await bench.rows("SELECT 1 FROM notification.callback_snapshots WHERE user_id <> 'aged'");
   expect(kept).toHaveLength(20 * 72 + 3 * 28 + 12_000);
 }, 180_000);
