@@ -127,11 +127,13 @@ describe('the order of dispatch', () => {
         return result;
       },
     } as unknown as Pool;
+    const priorities: WorkflowStartOptions['priority'][] = [];
     const workflows = {
       withDeadline: (_: number, call: () => Promise<unknown>) => call(),
-      start: (_: string, { workflowId, requestEagerStart }: WorkflowStartOptions) => {
+      start: (_: string, { workflowId, requestEagerStart, priority }: WorkflowStartOptions) => {
         // This process may begin it, past Temporal's task queue.
         expect(requestEagerStart).toBe(true);
+        priorities.push(priority);
         started.push(workflowId.replace('notification/', ''));
         return Promise.resolve();
       },
@@ -143,7 +145,7 @@ describe('the order of dispatch', () => {
     });
     const running = dispatcher.run(stop.signal);
     return {
-      ...{ started, rests, dispatcher },
+      ...{ started, priorities, rests, dispatcher },
       until: (wanted: number) =>
         eventually(`${wanted} starts`, () => Promise.resolve(started.length >= wanted)),
       end: () => (stop.abort(), running),
@@ -151,25 +153,28 @@ describe('the order of dispatch', () => {
   }
 
   /** Dispatches what is there. */
-  async function dispatched(wanted: number): Promise<string[]> {
-    const { started, dispatcher, until, end } = dispatch();
+  async function dispatched(wanted: number) {
+    const { started, priorities, dispatcher, until, end } = dispatch();
     dispatcher.urgentOnly(false);
     await until(wanted);
     await end();
-    return started;
+    return { started, priorities };
   }
 
-  test('I87 I88 urgent ones come first, then each producer has its turn', async () => {
+  test('I86 I87 I88 urgent ones come first, then each producer has its turn, and its own share of the task queue', async () => {
     const flood = Array.from({ length: 30 }, () => intentOf());
     const others = [intentOf(OF_ANOTHER), intentOf(OF_ANOTHER)];
     const urgent = intentOf(URGENT);
     await writeOpenRows(slot.db, [...flood, ...others, urgent]);
-    const started = await dispatched(33);
+    const { started, priorities } = await dispatched(33);
     expect(started).toHaveLength(33);
     expect(started[0]).toBe(urgent.notificationId);
     // Both are among the first twenty, though thirty were read before them.
     const positions = others.map(({ notificationId }) => started.indexOf(notificationId));
     expect(Math.max(...positions)).toBeLessThan(5);
+    expect(priorities[0]).toEqual({ fairnessKey: urgent.producer, priorityKey: 2 });
+    for (const position of positions)
+      expect(priorities[position]).toEqual({ fairnessKey: others[0]!.producer });
     const { rows } = await slot.db.query('SELECT FROM notification.intents WHERE dispatched_at IS NULL');
     expect(rows).toEqual([]);
   });
