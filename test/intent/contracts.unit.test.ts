@@ -1,8 +1,6 @@
 /** The YAML contracts, the zod schemas, the catalog, the FlatBuffers schema and the code say the same. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { Ajv2020 } from 'ajv/dist/2020.js';
-import { parse } from 'yaml';
 import { z } from 'zod';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import {
@@ -23,6 +21,7 @@ import {
 } from '../../api/intent/user-service.ts';
 import type { Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
+import { publishedContract, schemaNamed } from '../published-contract.ts';
 import {
   NOTIFICATION_TYPES,
   PUSH_NOTIFICATION_TYPES,
@@ -69,38 +68,22 @@ interface OpenApi {
 }
 
 const API = path.join(import.meta.dirname, '../../api');
-const readYaml = (file: string): unknown => parse(readFileSync(path.join(API, file), 'utf8'));
 
 const { entries: vectors } = JSON.parse(
   readFileSync(path.join(API, 'intent/vectors.json'), 'utf8'),
 ) as Vectors;
-const asyncApi = readYaml('intent/intents-asyncapi.yaml') as AsyncApi;
-const probeApi = readYaml('probe-openapi.yaml') as OpenApi;
-const userApi = readYaml('intent/user-service-openapi.yaml') as OpenApi;
+const { document: asyncApi, problems } = publishedContract<AsyncApi>('intent/intents-asyncapi.yaml');
+const probes = publishedContract<OpenApi>('probe-openapi.yaml');
+const users = publishedContract<OpenApi>('intent/user-service-openapi.yaml');
 
-const ajv = new Ajv2020({ strict: false, allErrors: true });
-ajv.addSchema(asyncApi, 'asyncapi');
-ajv.addSchema(probeApi, 'probe');
-ajv.addSchema(userApi, 'user');
-
-/** What a place in one of the three documents says about a value; references in it are followed. */
-function problems(document: string, pointer: string[], value: unknown): string[] {
-  const escaped = pointer.map((part) => encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1')));
-  const validate = ajv.getSchema(`${document}#/${escaped.join('/')}`);
-  if (validate === undefined) throw new Error(`no ${pointer.join('/')} in ${document}`);
-  return validate(value) === true
-    ? []
-    : (validate.errors ?? []).map((error) => `${error.instancePath} ${error.message}`);
-}
-
-function resolved(schema: Schema | undefined, document: object = asyncApi): Schema {
+function resolved(schema: Schema | undefined): Schema {
   if (schema === undefined) throw new Error('no such schema');
   if (schema.$ref === undefined) return schema;
   const target = schema.$ref
     .split('/')
     .slice(1)
-    .reduce((place: unknown, part) => (place as Record<string, unknown>)[part], document);
-  return resolved(target as Schema, document);
+    .reduce((place: unknown, part) => (place as Record<string, unknown>)[part], asyncApi);
+  return resolved(target as Schema);
 }
 
 function messagesAt(address: string): [channel: string, messages: Record<string, Message>] {
@@ -177,7 +160,7 @@ it.each([
   expect(vector.refused).toBeDefined();
   const entry = textsOf(vector);
   const type = entry['notification_type'] ?? 'game.turn.ready';
-  expect(problems('asyncapi', entryPointer(type), entry)).not.toEqual([]);
+  expect(problems(entryPointer(type), entry)).not.toEqual([]);
 });
 
 describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
@@ -209,7 +192,7 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
   it('has an example that contract and zod accept, also with further fields', () => {
     const example = examplePayloadOf(type);
     for (const payload of [example, { ...example, further: { reason: 5 } }]) {
-      expect(problems('asyncapi', payloadPointer(type), payload)).toEqual([]);
+      expect(problems(payloadPointer(type), payload)).toEqual([]);
       expect(schemaOf(type).parse(payload)).toEqual(payload);
     }
   });
@@ -220,8 +203,8 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
     for (const vector of own) {
       const entry = textsOf(vector);
       const found = [
-        ...problems('asyncapi', entryPointer(type), entry),
-        ...problems('asyncapi', payloadPointer(type), JSON.parse(entry['payload_json']!)),
+        ...problems(entryPointer(type), entry),
+        ...problems(payloadPointer(type), JSON.parse(entry['payload_json']!)),
       ];
       expect([vector.name, found.length === 0]).toEqual([vector.name, vector.accepted !== undefined]);
     }
@@ -245,11 +228,11 @@ describe('I38 examples', () => {
     '$channel $name is valid, and so is the JSON in it',
     ({ channel, name, payload, schema }) => {
       const pointer = ['channels', channel, 'messages', name, 'payload'];
-      expect(problems('asyncapi', pointer, payload)).toEqual([]);
+      expect(problems(pointer, payload)).toEqual([]);
       for (const [field, { contentSchema }] of Object.entries(schema.properties ?? {})) {
         if (contentSchema === undefined) continue;
         const content: unknown = JSON.parse(payload[field] ?? '');
-        expect(problems('asyncapi', [...pointer, 'properties', field, 'contentSchema'], content)).toEqual([]);
+        expect(problems([...pointer, 'properties', field, 'contentSchema'], content)).toEqual([]);
       }
     },
   );
@@ -261,21 +244,23 @@ describe('I38 examples', () => {
     },
   );
 
-  const responses = [...Object.entries(probeApi.paths), ...Object.entries(userApi.paths)].flatMap(
-    ([route, { get }]) =>
-      Object.entries(get.responses).flatMap(([status, { content }]) => {
-        const { schema, example, examples = {} } = content['application/json'];
-        const values = [
-          ...(example === undefined ? [] : [example]),
-          ...Object.values(examples).map(({ value }) => value),
-        ];
-        return { route, status, schema, values };
-      }),
+  const responses = [
+    ...Object.entries(probes.document.paths),
+    ...Object.entries(users.document.paths),
+  ].flatMap(([route, { get }]) =>
+    Object.entries(get.responses).flatMap(([status, { content }]) => {
+      const { schema, example, examples = {} } = content['application/json'];
+      const values = [
+        ...(example === undefined ? [] : [example]),
+        ...Object.values(examples).map(({ value }) => value),
+      ];
+      return { route, status, schema, values };
+    }),
   );
 
   it('I31 the probes answer as the seed says', () => {
-    const probes = responses.filter(({ route }) => route in probeApi.paths);
-    expect(probes.map(({ route, status, values }) => [route, status, ...values])).toEqual([
+    const answers = responses.filter(({ route }) => route in probes.document.paths);
+    expect(answers.map(({ route, status, values }) => [route, status, ...values])).toEqual([
       ['/healthz', '200', { status: 'ok' }],
       ['/readyz', '200', { status: 'ready' }],
       ['/readyz', '503', { status: 'not_ready' }],
@@ -283,10 +268,10 @@ describe('I38 examples', () => {
   });
 
   it.each(responses)('$route $status', ({ route, schema, values }) => {
-    const document = route in probeApi.paths ? 'probe' : 'user';
+    const contract = route in probes.document.paths ? probes : users;
     expect(values).not.toEqual([]);
     for (const value of values) {
-      expect(problems(document, (schema.$ref ?? '').split('/').slice(1), value)).toEqual([]);
+      expect(contract.problems((schema.$ref ?? '').split('/').slice(1), value)).toEqual([]);
     }
   });
 });
@@ -295,7 +280,7 @@ describe('I38 examples', () => {
 function expectContractHolds(address: string, entry: [string, string | Buffer][]): void {
   const { pointer, message } = onlyMessageAt(address);
   const fields = Object.fromEntries(entry.map(([name, value]) => [name, value.toString('base64')]));
-  expect(problems('asyncapi', pointer, fields)).toEqual([]);
+  expect(problems(pointer, fields)).toEqual([]);
   expect(Object.keys(message.payload.properties ?? {})).toEqual(entry.map(([name]) => name));
 }
 
@@ -334,7 +319,7 @@ describe('I38 outbound entries', () => {
   it('I17 the contract has no room for a device session', () => {
     const { pointer, message } = onlyMessageAt('gateway:client-events');
     const [example] = message.examples ?? [];
-    expect(problems('asyncapi', pointer, { ...example?.payload, device_session_id: 'd' })).not.toEqual([]);
+    expect(problems(pointer, { ...example?.payload, device_session_id: 'd' })).not.toEqual([]);
   });
 
   it('I18 a mail entry has the fields of the contract, required ones always', () => {
@@ -361,9 +346,7 @@ describe('I38 outbound entries', () => {
       { variables: { any: 'thing' } },
     ].map((change) => JSON.parse(JSON.stringify({ ...valid, ...change })) as unknown);
     const judged = variants.map((variant) => ({
-      contract:
-        problems('asyncapi', [...pointer, 'properties', 'payload_json', 'contentSchema'], variant).length ===
-        0,
+      contract: problems([...pointer, 'properties', 'payload_json', 'contentSchema'], variant).length === 0,
       zod: mailCommandPayloadSchema.safeParse(variant).success,
     }));
     expect(judged.map(({ contract }) => contract)).toEqual(judged.map(({ zod }) => zod));
@@ -373,7 +356,7 @@ describe('I38 outbound entries', () => {
 
 describe('I38 I11 User Service', () => {
   const judge = (schema: string, zod: z.ZodType, value: unknown) => ({
-    contract: problems('user', ['components', 'schemas', schema], value).length === 0,
+    contract: users.problems(schemaNamed(schema), value).length === 0,
     zod: zod.safeParse(value).success,
   });
 
@@ -411,13 +394,16 @@ describe('I38 I11 User Service', () => {
   });
 
   it('the path is the one of the contract', () => {
-    const [path] = Object.keys(userApi.paths);
+    const [path] = Object.keys(users.document.paths);
     expect(userPath('user-42')).toBe(path?.replace('{user_id}', 'user-42'));
   });
 
   it('the contract has the rule for addresses that the code has', () => {
     const { pattern, maxLength } = z.toJSONSchema(emailAddressSchema);
-    expect(userApi.components.schemas['User']?.properties?.['email']).toMatchObject({ pattern, maxLength });
+    expect(users.document.components.schemas['User']?.properties?.['email']).toMatchObject({
+      pattern,
+      maxLength,
+    });
   });
 });
 

@@ -1,8 +1,6 @@
 /** The contract of outcomes: its page, its vectors, and the readers of all languages, which test the same vectors. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { Ajv2020 } from 'ajv/dist/2020.js';
-import { parse } from 'yaml';
 import type { Outcome, OutcomeKind } from '../../api/intent/outcome.ts';
 import {
   OUTCOMES_STREAM,
@@ -17,6 +15,7 @@ import { fieldsOf } from '../../api/stream-ids.ts';
 import type { OutcomeSource } from '../../client/outcomes.ts';
 import { readOutcomes } from '../../client/outcomes.ts';
 import { loadConfig } from '../../config/load.ts';
+import { publishedContract } from '../published-contract.ts';
 
 const ROOT = path.join(import.meta.dirname, '../../api/intent');
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
@@ -27,15 +26,13 @@ interface Contract {
   components: { messages: Record<string, { examples: { payload: Fields }[] }> };
 }
 
-const contract = parse(read('outcomes-asyncapi.yaml')) as Contract;
+const { document: contract, problems } = publishedContract<Contract>('intent/outcomes-asyncapi.yaml');
 const vectors = JSON.parse(read('outcome-vectors.json')) as {
   read: Fields[];
   refused: { fields: Fields; about: string }[];
 };
-const ajv = new Ajv2020({ strict: false });
-ajv.addSchema(contract, 'outcomes');
 const isOf = (kind: string, fields: Fields): boolean =>
-  ajv.validate({ $ref: `outcomes#/components/messages/${kind}/payload` }, fields);
+  problems(['components', 'messages', kind, 'payload'], fields).length === 0;
 
 test('Q1 the contract has each kind once, and the stream of the default', () => {
   const { outcomes } = contract.channels;

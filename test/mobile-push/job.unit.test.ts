@@ -1,11 +1,9 @@
 /** The contract of the stream of jobs: what parseMobileJob accepts, refuses and why (seed mobile-push, "Processing Flow" 1). */
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
-import { parse } from 'yaml';
 import type { MalformedJob, MobileJob } from '../../api/mobile-push/job.ts';
 import { JOB_FIELDS, MAX_JOB_BYTES, PAYLOAD_FIELD, parseMobileJob } from '../../api/mobile-push/job.ts';
+import { publishedContract, schemaNamed } from '../published-contract.ts';
 
 const ID = '1775121700000-0';
 type Changes = Record<string, string | Buffer | undefined>;
@@ -221,13 +219,9 @@ describe('mobile-job-asyncapi.yaml', () => {
       >;
     };
   }
-  const file = path.join(import.meta.dirname, '../../api/mobile-push/job-asyncapi.yaml');
-  const document = parse(readFileSync(file, 'utf8')) as Document;
+  const { document, problems } = publishedContract<Document>('mobile-push/job-asyncapi.yaml');
   const { schemas, messages } = document.components;
-  const ajv = new Ajv2020({ strict: false });
-  ajv.addSchema(document, 'asyncapi');
-  const isValid = (schema: string, value: unknown) =>
-    ajv.validate(`asyncapi#/components/schemas/${schema}`, value);
+  const isValid = (schema: string, value: unknown) => problems(schemaNamed(schema), value).length === 0;
 
   test('M1 it names the stream and the fields that the code names', () => {
     expect(document.channels['jobs']?.address).toBe('stream.notifications.jobs');
