@@ -30,6 +30,7 @@ const SENTINELS = 3;
 const PASSWORD = 'sentinels-5cf0a91be37d';
 /** Everything is there within a minute on a machine that has little else to do. */
 const LIMIT_MS = 240_000;
+jest.setTimeout(5 * LIMIT_MS);
 /** Between two intents of the producer, and how long it produces before and after a change. */
 const [PACE_MS, AROUND_MS] = [100, 2_000];
 const PRODUCER = 'producer';
@@ -286,93 +287,85 @@ async function allArrived(server: RedisServer, count: number): Promise<string[]>
 const serverAt = (servers: RedisServer[], address: string): RedisServer =>
   servers.find(({ address: { host, port } }) => `${host}:${port}` === address)!;
 
-test(
-  'I91 I46 I75 a switchover and the death of a master under load: every intent arrives once, and doctor shows the master',
-  async () => {
-    const master = await redis.start();
-    const servers = [master, await startReplica(master.address)];
-    sentinels = await startSentinels(master.address, PASSWORD);
-    await sentinels.awaitReplica();
-    await startBehind(sentinels);
-    const producer = await startProducerBehind(sentinels);
-    const ofService = {
-      ...{ NOTIFICATION_REDIS_MASTER_ADDR: '', NOTIFICATION_REDIS_DB: '0' },
-      ...through(sentinels),
-    };
-    const shown = (sentinelsFound: object, redisFound: object, changes = {}) =>
-      cli.untilFound(
-        { 'Redis: sentinels': sentinelsFound, Redis: redisFound },
-        { ...ofService, ...changes },
-        LIMIT_MS,
-      );
-    let masterNow = await sentinels.master();
-    const arrivedAfter = async (change: () => Promise<unknown>) => {
-      const count = await producer.around(async () => {
-        await change();
-        masterNow = await sentinels!.awaitOther(masterNow);
-      });
-      const server = serverAt(servers, masterNow);
-      const wanted = await allArrived(server, count);
-      expect(await outboundIds(server.client)).toEqual(wanted);
-    };
-    await arrivedAfter(() => sentinels!.switchOver());
-    await sentinels.awaitReplica();
-    const ok = { status: 'ok' };
-    await shown({ ...ok, detail: `all 3 can agree on a failover of ${NAME}` }, ok);
-
-    await arrivedAfter(async () => process.kill(serverAt(servers, masterNow).server.pid, 'SIGKILL'));
-    await sentinels.stopOne();
-    await shown({ status: 'warn', detail: expect.stringContaining('ECONNREFUSED') }, ok);
-    await shown(
-      { status: 'error', detail: expect.stringContaining('No such master with that name') },
-      { detail: expect.stringContaining('the sentinels know no master of the name') },
-      through(sentinels, 'unknown'),
-    );
-  },
-  5 * LIMIT_MS,
-);
-
-test(
-  'I91 I46 a master that is cut off from the sentinels alone is left for the new one, and what it took meanwhile arrives there',
-  async () => {
-    const master = await redis.start();
-    // New connections to it can be refused, while those that are open go on.
-    const address = await redis.proxyTo(master);
-    const replica = await startReplica(address);
-    sentinels = await startSentinels(address, PASSWORD);
-    await sentinels.awaitReplica();
-    await startBehind(sentinels);
-    const producer = await startProducerBehind(sentinels);
-    const count = await producer.around(async () => {
-      await address.set({ kind: 'refuse' });
-      const others = String(await master.client.client('LIST'))
-        .split('\n')
-        .filter((line) => /name=sentinel-|flags=S/.test(line));
-      expect(others.length).toBeGreaterThanOrEqual(4);
-      for (const line of others) await master.client.client('KILL', 'ID', Number(/^id=(\d+)/.exec(line)![1]));
-      const now = await sentinels!.awaitOther(`${address.host}:${address.port}`);
-      expect(now).toBe(`${replica.address.host}:${replica.address.port}`);
-      // Nothing has told the service but the sentinels: the old master answers, and takes what the producer writes.
-      expect(await master.client.role()).toContain('master');
-      await eventually(
-        'the service to have left the old master',
-        async () => (await connectionsOfService(master)) === 0,
-        LIMIT_MS,
-      );
-      expect(await master.client.role()).toContain('master');
-    });
-
-    await address.set({ kind: 'open' });
-    await eventually(
-      'the old master to follow the new one',
-      async () => String((await master.client.role())[0]) === 'slave',
+test('I91 I46 I75 a switchover and the death of a master under load: every intent arrives once, and doctor shows the master', async () => {
+  const master = await redis.start();
+  const servers = [master, await startReplica(master.address)];
+  sentinels = await startSentinels(master.address, PASSWORD);
+  await sentinels.awaitReplica();
+  await startBehind(sentinels);
+  const producer = await startProducerBehind(sentinels);
+  const ofService = {
+    ...{ NOTIFICATION_REDIS_MASTER_ADDR: '', NOTIFICATION_REDIS_DB: '0' },
+    ...through(sentinels),
+  };
+  const shown = (sentinelsFound: object, redisFound: object, changes = {}) =>
+    cli.untilFound(
+      { 'Redis: sentinels': sentinelsFound, Redis: redisFound },
+      { ...ofService, ...changes },
       LIMIT_MS,
     );
-    const wanted = await allArrived(replica, count);
-    expect(await outboundIds(replica.client)).toEqual(wanted);
-  },
-  5 * LIMIT_MS,
-);
+  let masterNow = await sentinels.master();
+  const arrivedAfter = async (change: () => Promise<unknown>) => {
+    const count = await producer.around(async () => {
+      await change();
+      masterNow = await sentinels!.awaitOther(masterNow);
+    });
+    const server = serverAt(servers, masterNow);
+    const wanted = await allArrived(server, count);
+    expect(await outboundIds(server.client)).toEqual(wanted);
+  };
+  await arrivedAfter(() => sentinels!.switchOver());
+  await sentinels.awaitReplica();
+  const ok = { status: 'ok' };
+  await shown({ ...ok, detail: `all 3 can agree on a failover of ${NAME}` }, ok);
+
+  await arrivedAfter(async () => process.kill(serverAt(servers, masterNow).server.pid, 'SIGKILL'));
+  await sentinels.stopOne();
+  await shown({ status: 'warn', detail: expect.stringContaining('ECONNREFUSED') }, ok);
+  await shown(
+    { status: 'error', detail: expect.stringContaining('No such master with that name') },
+    { detail: expect.stringContaining('the sentinels know no master of the name') },
+    through(sentinels, 'unknown'),
+  );
+});
+
+test('I91 I46 a master that is cut off from the sentinels alone is left for the new one, and what it took meanwhile arrives there', async () => {
+  const master = await redis.start();
+  // New connections to it can be refused, while those that are open go on.
+  const address = await redis.proxyTo(master);
+  const replica = await startReplica(address);
+  sentinels = await startSentinels(address, PASSWORD);
+  await sentinels.awaitReplica();
+  await startBehind(sentinels);
+  const producer = await startProducerBehind(sentinels);
+  const count = await producer.around(async () => {
+    await address.set({ kind: 'refuse' });
+    const others = String(await master.client.client('LIST'))
+      .split('\n')
+      .filter((line) => /name=sentinel-|flags=S/.test(line));
+    expect(others.length).toBeGreaterThanOrEqual(4);
+    for (const line of others) await master.client.client('KILL', 'ID', Number(/^id=(\d+)/.exec(line)![1]));
+    const now = await sentinels!.awaitOther(`${address.host}:${address.port}`);
+    expect(now).toBe(`${replica.address.host}:${replica.address.port}`);
+    // Nothing has told the service but the sentinels: the old master answers, and takes what the producer writes.
+    expect(await master.client.role()).toContain('master');
+    await eventually(
+      'the service to have left the old master',
+      async () => (await connectionsOfService(master)) === 0,
+      LIMIT_MS,
+    );
+    expect(await master.client.role()).toContain('master');
+  });
+
+  await address.set({ kind: 'open' });
+  await eventually(
+    'the old master to follow the new one',
+    async () => String((await master.client.role())[0]) === 'slave',
+    LIMIT_MS,
+  );
+  const wanted = await allArrived(replica, count);
+  expect(await outboundIds(replica.client)).toEqual(wanted);
+});
 
 /** All but those of the test, of its producer, of sentinels and of replicas. */
 async function connectionsOfService({ client: administrator }: RedisServer): Promise<number> {
@@ -397,31 +390,27 @@ test('I91 I32 without a sentinel that answers, or that knows the master, a start
   );
 });
 
-test(
-  'I75 I46 a Redis that is killed with its data ten times under load loses no intent of an outbox, and none has two effects',
-  async () => {
-    let server = await redis.start();
-    const address = await redis.proxyTo(server);
-    const place = { host: address.host, port: address.port };
-    await startService(place);
-    const producer = await startProducer(place);
-    const count = await producer.around(async () => {
-      // What a stream loses that no process has looked at yet is not known.
-      await eventually('both outbound streams to be watched', async () => {
-        const { rows } = await slot.db.query('SELECT FROM notification.outbound_streams');
-        return rows.length === 2;
-      });
-      for (const pauseMs of PAUSES_MS) {
-        await sleep(pauseMs);
-        await server.server.stop();
-        server = await redis.start();
-        address.moveTo(server.address);
-        address.cut();
-      }
+test('I75 I46 a Redis that is killed with its data ten times under load loses no intent of an outbox, and none has two effects', async () => {
+  let server = await redis.start();
+  const address = await redis.proxyTo(server);
+  const place = { host: address.host, port: address.port };
+  await startService(place);
+  const producer = await startProducer(place);
+  const count = await producer.around(async () => {
+    // What a stream loses that no process has looked at yet is not known.
+    await eventually('both outbound streams to be watched', async () => {
+      const { rows } = await slot.db.query('SELECT FROM notification.outbound_streams');
+      return rows.length === 2;
     });
-    // The streams have no reader: whatever a Redis of before had must be in the last one.
-    const wanted = await allArrived(server, count);
-    expect([...new Set(await outboundIds(server.client))]).toEqual(wanted);
-  },
-  5 * LIMIT_MS,
-);
+    for (const pauseMs of PAUSES_MS) {
+      await sleep(pauseMs);
+      await server.server.stop();
+      server = await redis.start();
+      address.moveTo(server.address);
+      address.cut();
+    }
+  });
+  // The streams have no reader: whatever a Redis of before had must be in the last one.
+  const wanted = await allArrived(server, count);
+  expect([...new Set(await outboundIds(server.client))]).toEqual(wanted);
+});
