@@ -43,6 +43,9 @@ import { loadEach } from './route-rows.ts';
 const PARALLEL_STARTS = 20;
 /** Intents of a producer that have a workflow and whose routes were not tried yet: more would only wait for each other. */
 const MOST_UNDER_WAY = 30;
+/** The same for so long after an urgent intent, ms: the next one then finds fewer before it. */
+const UNDER_WAY_BESIDE_URGENT = 20;
+const AFTER_URGENT_MS = 5_000;
 /** Those of an intent with more are not looked at, its first ones speak for all. */
 const FIRST_ROUTES = 100;
 /** An intent counts as under way for so long at most, ms. */
@@ -81,10 +84,10 @@ export function createDispatcher(resources: DispatchResources) {
   const underWay = new Map<string, number>();
   const running = new Set<Promise<void>>();
   const mostRunning = isDirect ? PARALLEL_DELIVERIES : PARALLEL_STARTS;
-  const mostUnderWay = isDirect ? TOGETHER : MOST_UNDER_WAY;
   const mostDue = isDirect ? PARALLEL_DUE : PARALLEL_STARTS;
   let runningDue = 0;
   let isUrgentOnly = true;
+  let urgentAtMs = -Infinity;
   let done: string[] = [];
   let dispatched = 0;
   let failure: { error: unknown } | undefined;
@@ -145,6 +148,8 @@ export function createDispatcher(resources: DispatchResources) {
 
   /** Says which intents were dispatched, and takes the next ones. */
   async function pickIntents(most: number, lanes: number[], mostReleased: number): Promise<PickRow> {
+    const isUrgentAbout = performance.now() - urgentAtMs < AFTER_URGENT_MS;
+    const mostUnderWay = isDirect ? TOGETHER : isUrgentAbout ? UNDER_WAY_BESIDE_URGENT : MOST_UNDER_WAY;
     const asked = [...underWay.keys()];
     const values = [done, [...inWork], most, mostUnderWay, lanes, mostReleased, asked];
     done = [];
@@ -182,7 +187,8 @@ export function createDispatcher(resources: DispatchResources) {
     for (const intent of intents) {
       const isNew = await startNotification(workflows, intent, options);
       done.push(intent.notificationId);
-      if (!intent.isUrgent) underWay.set(intent.notificationId, performance.now());
+      if (intent.isUrgent) urgentAtMs = performance.now();
+      else underWay.set(intent.notificationId, performance.now());
       dispatched += 1;
       if (isNew) log.debug({ notification_id: intent.notificationId }, 'notification started');
     }
