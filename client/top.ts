@@ -154,7 +154,7 @@ const KINDS: readonly Kind[] = [
         SELECT NULL AS arrived, count(*)::float8 AS done
           FROM notification.symbol_targets
          WHERE acknowledged_at > ${WINDOW_BEGIN}`,
-      // One that no push has failed at may be one that nobody pushes to.
+      // One that no push has failed at may be one that no push reaches.
       `
         SELECT 'targets in ' || geo AS what, count(*)::float8 AS count,
                ${ageMs('min(coalesce(failing_since, created_at))')} AS "oldestMs"

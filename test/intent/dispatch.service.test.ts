@@ -214,7 +214,7 @@ describe('the order of dispatch', () => {
     expect(started.slice(32)).toEqual([ids[30], later.notificationId, ids[31]]);
   });
 
-  test('I88 beside a producer with thirty intents under way, others get each place that is free at once', async () => {
+  test('I88 beside a producer with thirty intents under way, others get each place that is free immediately', async () => {
     const flood = Array.from({ length: 33 }, () => intentOf());
     await writeOpenRows(slot.db, flood);
     const { rests, dispatcher, until, end } = dispatch();
