@@ -170,7 +170,7 @@ const lateMs = (kind: TopOfKind['kind']): number => (kind === 'intent' ? 5 : 15)
 /** What to do about work that is late. What died is no check: `top` counts it, and an operator decides about it. */
 const REMEDIES: Record<TopOfKind['kind'], string> = {
   intent:
-    'are workers running? Of a channel or producer that is draining they are released now; where a resume broke off, resume again; see bridge status, intents waiting',
+    'what is paused waits for its resume: see channels; are workers running? Of a channel or producer that is draining they are released now; where a resume broke off, resume again; see bridge status, intents waiting',
   'mobile-push': 'see mobile list --status pending; mobile list --replayable, and mobile replay',
   'symbol-config':
     'see symbols status --behind; they are pushed to again until they acknowledge; take those that are gone out of the file of targets',
