@@ -193,6 +193,8 @@ describe('the order of dispatch', () => {
     dispatcher.wake();
     await until(32);
     expect(started.slice(30)).toEqual([urgent.notificationId, other.notificationId]);
+    // Five seconds later there are as many places as before.
+    clock.mockReturnValue(5_000);
     // One that was tried in vain waits by itself.
     await slot.db.query("UPDATE notification.intents SET reason = 'in vain' WHERE notification_id = $1", [
       ids[0],
@@ -212,6 +214,28 @@ describe('the order of dispatch', () => {
     await end();
     clock.mockRestore();
     expect(started.slice(32)).toEqual([ids[30], later.notificationId, ids[31]]);
+  });
+
+  test('I88 after an urgent intent, others of a producer have twenty places for five seconds', async () => {
+    const clock = jest.spyOn(performance, 'now').mockReturnValue(0);
+    const urgent = intentOf(URGENT);
+    await writeOpenRows(slot.db, [urgent]);
+    const { started, rests, dispatcher, until, end } = dispatch();
+    dispatcher.urgentOnly(false);
+    await until(1);
+    await writeOpenRows(
+      slot.db,
+      Array.from({ length: 25 }, () => intentOf()),
+    );
+    dispatcher.wake();
+    await until(21);
+    const looks = rests.length;
+    await eventually('two more looks', () => Promise.resolve(rests.length > looks + 2));
+    expect(started).toHaveLength(21);
+    clock.mockReturnValue(5_000);
+    await until(26);
+    await end();
+    clock.mockRestore();
   });
 
   test('I88 beside a producer with thirty intents under way, others get each place that is free immediately', async () => {
