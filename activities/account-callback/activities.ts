@@ -1,6 +1,7 @@
 /**
  * Callbacks about account values, one step of the pipeline each. inputs.ts keeps what is to be delivered, callback-rows.ts
- * the outcomes. The portfolio service takes them (api/account-callback/callback-openapi.yaml). And their counters and gauges.
+ * the outcomes. The portfolio service takes them (api/account-callback/callback-openapi.yaml). The counters and gauges of
+ * callbacks are at the end.
  */
 import type { Meter } from '@opentelemetry/api';
 import { Context } from '@temporalio/activity';
@@ -21,7 +22,7 @@ import type {
   PageResult,
   RetryResult,
 } from '../../workflows/account-callback/contract.ts';
-import { BEHIND_MS, IS_OVERDUE, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
+import { IS_OVERDUE, MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
 import type { DueCallback, FailedCallback } from './callback-rows.ts';
 import {
   beginPage,
@@ -242,7 +243,12 @@ export const callbackGauges = (db: Pool): GaugeRead[] => [
 const READ_SHARDS = {
   name: 'read_callback_shards',
   text: `
-    SELECT shard.number AS shard, ${BEHIND_MS} AS "notification.callbacks.behind_ms",
+    SELECT shard.number AS shard,
+           coalesce((SELECT greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)
+                       FROM notification.callback_snapshots AS snapshot
+                      WHERE snapshot.shard = shard.number AND kind = 'hourly' AND status = 'pending'
+                      ORDER BY period_start_ms, position
+                      LIMIT 1), 0)::float8 AS "notification.callbacks.behind_ms",
            (SELECT count(*)::int
               FROM (SELECT FROM notification.callback_trackings AS tracking
                      WHERE tracking.shard = shard.number AND ${IS_OVERDUE}

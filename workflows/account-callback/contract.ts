@@ -40,14 +40,6 @@ export const IS_OVERDUE = `
   is_waited_for AND caught_up_date < (now() AT TIME ZONE 'UTC')::date - 1
   AND greatest((caught_up_date + 2)::timestamp AT TIME ZONE 'UTC', changed_at) + interval '2 hours' < now()`;
 
-/** SQL: how long the oldest hourly callback of `shard.number` has waited for its first attempt, ms. */
-export const BEHIND_MS = `
-  coalesce((SELECT greatest(0, extract(epoch FROM clock_timestamp() - created_at) * 1000)
-              FROM notification.callback_snapshots AS snapshot
-             WHERE snapshot.shard = shard.number AND kind = 'hourly' AND status = 'pending'
-             ORDER BY period_start_ms, position
-             LIMIT 1), 0)::float8`;
-
 export type CallbackKind = 'hourly' | 'daily';
 
 export interface ShardInput {
