@@ -7,12 +7,10 @@ import {
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
   TRACEPARENT_FIELD,
+  entryFieldsOf,
 } from '../../api/intent/entry.ts';
-import {
-  mailCommandPayloadSchema,
-  mailEntryFields,
-  gatewayEntryFields,
-} from '../../api/intent/outbound-entries.ts';
+import { GALAXY } from '../../api/intent/galaxy.ts';
+import { flatBuffersSchemaOf } from '../../api/intent/outbound-entries.ts';
 import {
   emailAddressSchema,
   subjectNotFoundSchema,
@@ -22,28 +20,16 @@ import {
 import type { Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
 import { publishedContract, schemaNamed } from '../published-contract.ts';
-import {
-  NOTIFICATION_TYPES,
-  PUSH_NOTIFICATION_TYPES,
-  audiencesOf,
-  channelsOf,
-  parseIntent,
-  pushFieldNamesOf,
-  schemaOf,
-  specOf,
-} from './galaxy.ts';
+import { NOTIFICATION_TYPES, audiencesOf, channelsOf, parseIntent, schemaOf, specOf } from './galaxy.ts';
 
 /** As much of JSON Schema as is looked into here. */
 interface Schema {
   $ref?: string;
-  allOf?: Schema[];
   type?: string;
-  const?: string;
-  enum?: string[];
   required?: string[];
   properties?: Record<string, Schema>;
   contentSchema?: Schema;
-  examples?: unknown[];
+  examples?: object[];
 }
 interface Message {
   'x-channels'?: Record<string, string[]>;
@@ -86,60 +72,22 @@ function resolved(schema: Schema | undefined): Schema {
   return resolved(target as Schema);
 }
 
-function messagesAt(address: string): [channel: string, messages: Record<string, Message>] {
-  const found = Object.entries(asyncApi.channels).find(([, channel]) => channel.address === address);
-  if (found === undefined) throw new Error(`no channel with address ${address}`);
-  return [found[0], found[1].messages];
-}
+const MESSAGES = asyncApi.channels['intents']!.messages;
 
-function onlyMessageAt(address: string): { pointer: string[]; message: Message } {
-  const [channel, messages] = messagesAt(address);
-  const [[name, message] = []] = Object.entries(messages);
-  if (name === undefined || message === undefined) throw new Error(`no message at ${address}`);
-  return { pointer: ['channels', channel, 'messages', name, 'payload'], message };
-}
-
-const [intentChannel, intentMessages] = messagesAt('notification:intents');
-
-function intentMessage(type: NotificationType): Message {
-  const message = intentMessages[type];
-  if (message === undefined) throw new Error(`no message ${type}`);
-  return message;
-}
-
-const entryPointer = (type: NotificationType): string[] => [
-  'channels',
-  intentChannel,
-  'messages',
-  type,
-  'payload',
-];
-const payloadPointer = (type: NotificationType): string[] => [
+const entryPointer = (type: NotificationType) => ['channels', 'intents', 'messages', type, 'payload'];
+const payloadPointer = (type: NotificationType) => [
   ...entryPointer(type),
-  'properties',
-  'payload_json',
-  'contentSchema',
+  ...['properties', 'payload_json', 'contentSchema'],
 ];
 const payloadSchemaOf = (type: NotificationType): Schema =>
-  resolved(intentMessage(type).payload.properties?.['payload_json']?.contentSchema);
-
-function examplePayloadOf(type: NotificationType): Record<string, unknown> {
-  const [example] = payloadSchemaOf(type).examples ?? [];
-  if (example === undefined) throw new Error(`no example of ${type}`);
-  return example as Record<string, unknown>;
-}
+  resolved(MESSAGES[type]!.payload.properties?.['payload_json']?.contentSchema);
 
 const textsOf = (vector: Vectors['entries'][number]): Record<string, string> =>
   Object.fromEntries(entryOfVector(vector).map(([name, value]) => [String(name), String(value)]));
 
-const serviceAccepts = (entry: Record<string, string>): boolean =>
-  parseIntent(
-    '1769731200000-0',
-    Object.entries(entry).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
-  ).ok;
-
 it('I38 the contract has the messages of the catalog and no other', () => {
-  expect(Object.keys(intentMessages).sort()).toEqual([...NOTIFICATION_TYPES].sort());
+  expect(asyncApi.channels['intents']!.address).toBe('notification:intents');
+  expect(Object.keys(MESSAGES).sort()).toEqual([...NOTIFICATION_TYPES].sort());
   expect(NOTIFICATION_TYPES).toHaveLength(18);
 });
 
@@ -166,8 +114,8 @@ it.each([
 describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
   const { properties, required } = z.toJSONSchema(schemaOf(type)) as Schema;
 
-  it('names type, producer and channels as the catalog does', () => {
-    const message = intentMessage(type);
+  it('I87 names type, producer, channels and priority as the catalog does', () => {
+    const message = MESSAGES[type]!;
     expect(message.payload.properties).toMatchObject({
       notification_type: { const: type },
       producer: { const: specOf(type).producer },
@@ -175,10 +123,7 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
     expect(message['x-channels']).toEqual(
       Object.fromEntries(audiencesOf(type).map((audience) => [audience, channelsOf(type, audience)])),
     );
-  });
-
-  it('I87 has the priority of the catalog', () => {
-    expect(intentMessage(type)['x-priority']).toBe(specOf(type).isUrgent ? 'urgent' : undefined);
+    expect(message['x-priority']).toBe(specOf(type).isUrgent ? 'urgent' : undefined);
   });
 
   it('has the payload fields of the zod schema, all required', () => {
@@ -190,7 +135,7 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
   });
 
   it('has an example that contract and zod accept, also with further fields', () => {
-    const example = examplePayloadOf(type);
+    const [example] = payloadSchemaOf(type).examples!;
     for (const payload of [example, { ...example, further: { reason: 5 } }]) {
       expect(problems(payloadPointer(type), payload)).toEqual([]);
       expect(schemaOf(type).parse(payload)).toEqual(payload);
@@ -225,7 +170,7 @@ describe('I38 examples', () => {
   });
 
   it.each(entries)(
-    '$channel $name is valid, and so is the JSON in it',
+    '$channel $name is valid, and so is the JSON in it; the service accepts it if it is an intent',
     ({ channel, name, payload, schema }) => {
       const pointer = ['channels', channel, 'messages', name, 'payload'];
       expect(problems(pointer, payload)).toEqual([]);
@@ -234,13 +179,8 @@ describe('I38 examples', () => {
         const content: unknown = JSON.parse(payload[field] ?? '');
         expect(problems([...pointer, 'properties', field, 'contentSchema'], content)).toEqual([]);
       }
-    },
-  );
-
-  it.each(entries.filter(({ channel }) => channel === intentChannel))(
-    'the service accepts $name',
-    ({ payload }) => {
-      expect(serviceAccepts(payload)).toBe(true);
+      if (channel === 'intents')
+        expect(parseIntent('1-0', entryFieldsOf(payload))).toMatchObject({ ok: true });
     },
   );
 
@@ -250,11 +190,8 @@ describe('I38 examples', () => {
   ].flatMap(([route, { get }]) =>
     Object.entries(get.responses).flatMap(([status, { content }]) => {
       const { schema, example, examples = {} } = content['application/json'];
-      const values = [
-        ...(example === undefined ? [] : [example]),
-        ...Object.values(examples).map(({ value }) => value),
-      ];
-      return { route, status, schema, values };
+      const values = Object.values(examples).map(({ value }) => value);
+      return { route, status, schema, values: example === undefined ? values : [example, ...values] };
     }),
   );
 
@@ -276,84 +213,6 @@ describe('I38 examples', () => {
   });
 });
 
-/** Checks an entry that the code made against the contract; binary values as the contract writes them. */
-function expectContractHolds(address: string, entry: [string, string | Buffer][]): void {
-  const { pointer, message } = onlyMessageAt(address);
-  const fields = Object.fromEntries(entry.map(([name, value]) => [name, value.toString('base64')]));
-  expect(problems(pointer, fields)).toEqual([]);
-  expect(Object.keys(message.payload.properties ?? {})).toEqual(entry.map(([name]) => name));
-}
-
-describe('I38 outbound entries', () => {
-  const route = { notificationType: 'game.turn.ready', notificationId: '1769731200000-0' } as const;
-  const tracing = {
-    requestId: 'request-1',
-    traceId: 'trace-1',
-    traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
-  };
-  const event = {
-    ...route,
-    routeId: 'push:user:user-42',
-    recipientRef: 'user:user-42',
-    payloadBytes: new Uint8Array(4),
-  };
-  const command = {
-    notificationId: route.notificationId,
-    templateId: route.notificationType,
-    routeId: 'email:user:user-42',
-    email: 'ada@example.com',
-    locale: 'en' as const,
-    acceptedAtMs: 1,
-    payloadJson: '{}',
-  };
-
-  it('I17 a gateway entry has the fields of the contract, required ones always', () => {
-    expectContractHolds('gateway:client-events', [
-      ...gatewayEntryFields({ ...event, ...tracing }),
-      ['item_count', '2'],
-    ]);
-    const { message } = onlyMessageAt('gateway:client-events');
-    expect(gatewayEntryFields(event).map(([name]) => name)).toEqual(message.payload.required);
-  });
-
-  it('I17 the contract has no room for a device session', () => {
-    const { pointer, message } = onlyMessageAt('gateway:client-events');
-    const [example] = message.examples ?? [];
-    expect(problems(pointer, { ...example?.payload, device_session_id: 'd' })).not.toEqual([]);
-  });
-
-  it('I18 a mail entry has the fields of the contract, required ones always', () => {
-    expectContractHolds('mail:delivery_commands', mailEntryFields({ ...command, ...tracing }));
-    const { message } = onlyMessageAt('mail:delivery_commands');
-    expect(mailEntryFields(command).map(([name]) => name)).toEqual(message.payload.required);
-  });
-
-  it('I18 the payload of a mail command is the same in contract and zod', () => {
-    const { pointer, message } = onlyMessageAt('mail:delivery_commands');
-    const contract = resolved(message.payload.properties?.['payload_json']?.contentSchema);
-    expect(contract.required).toEqual(Object.keys(mailCommandPayloadSchema.shape));
-    expect(Object.keys(contract.properties ?? {})).toEqual(contract.required);
-
-    const valid = JSON.parse(String(new Map(mailEntryFields(command)).get('payload_json'))) as object;
-    const variants = [
-      {},
-      ...Object.keys(valid).map((field) => ({ [field]: undefined })),
-      ...['cc', 'bcc', 'reply_to', 'attachments'].map((field) => ({ [field]: ['a@example.com'] })),
-      { to: [] },
-      { to: ['a@example.com', 'b@example.com'] },
-      { locale: 'de' },
-      { variables: [] },
-      { variables: { any: 'thing' } },
-    ].map((change) => JSON.parse(JSON.stringify({ ...valid, ...change })) as unknown);
-    const judged = variants.map((variant) => ({
-      contract: problems([...pointer, 'properties', 'payload_json', 'contentSchema'], variant).length === 0,
-      zod: mailCommandPayloadSchema.safeParse(variant).success,
-    }));
-    expect(judged.map(({ contract }) => contract)).toEqual(judged.map(({ zod }) => zod));
-    expect(judged.filter(({ zod }) => zod)).toHaveLength(2);
-  });
-});
-
 describe('I38 I11 User Service', () => {
   const judge = (schema: string, zod: z.ZodType, value: unknown) => ({
     contract: users.problems(schemaNamed(schema), value).length === 0,
@@ -368,15 +227,12 @@ describe('I38 I11 User Service', () => {
     [true, { email: 'ada@localhost', preferred_language: 7 }],
     [false, { preferred_language: 'en' }],
     [false, { email: null }],
-    [false, { email: '' }],
     [false, { email: 'a@b.example, c@d.example' }],
-    [false, { email: 'Ada <ada@example.com>' }],
-    [false, { email: 'ada@example.com\r\nBcc: x@y.example' }],
     [false, { email: `${'a'.repeat(320)}@example.com` }],
     [false, []],
     [false, null],
-  ])('%p: the user %j', (expected, user) => {
-    expect(judge('User', userSchema, user)).toEqual({ contract: expected, zod: expected });
+  ])('%p: the user %j', (contract, user) => {
+    expect(judge('User', userSchema, user)).toEqual({ contract, zod: contract });
   });
 
   it.each([
@@ -386,11 +242,8 @@ describe('I38 I11 User Service', () => {
     [false, { error: 'subject_not_found' }],
     [false, { code: 'subject_not_found' }],
     [false, undefined],
-  ])('%p: the error %j says that there is no such user', (expected, error) => {
-    expect(judge('SubjectNotFound', subjectNotFoundSchema, error)).toEqual({
-      contract: expected,
-      zod: expected,
-    });
+  ])('%p: the error %j says that there is no such user', (contract, error) => {
+    expect(judge('SubjectNotFound', subjectNotFoundSchema, error)).toEqual({ contract, zod: contract });
   });
 
   it('the path is the one of the contract', () => {
@@ -407,23 +260,10 @@ describe('I38 I11 User Service', () => {
   });
 });
 
-it('I38 I16 notification.fbs has the tables and fields of the catalog', () => {
-  const schema = readFileSync(path.join(API, 'intent', 'notification.fbs'), 'utf8').replaceAll(/\/\/.*/g, '');
-  const tables = [...schema.matchAll(/table (\w+) \{(.*?)\}/gs)].map(([, table, body = '']) => ({
-    table,
-    fields: [...body.matchAll(/(\w+): (\w+)/g)].map(([, field, type]) => ({ field, type })),
-  }));
-  const expected = PUSH_NOTIFICATION_TYPES.map((type) => {
-    const { properties } = z.toJSONSchema(schemaOf(type)) as Schema;
-    return {
-      table: specOf(type).push!.table,
-      fields: pushFieldNamesOf(type).map((field) => ({
-        field,
-        type: properties?.[field]?.type === 'integer' ? 'long' : 'string',
-      })),
-    };
-  });
-  expect(tables).toEqual(expected);
+it('I38 I16 notification.fbs has the tables of the catalog, and nothing that would tell them apart in the bytes', () => {
+  const committed = readFileSync(path.join(API, 'intent', 'notification.fbs'), 'utf8');
+  expect(committed).toBe(flatBuffersSchemaOf(GALAXY));
+  const schema = committed.replaceAll(/\/\/.*/g, '');
   expect(schema).toMatch(/^namespace notification;$/m);
   expect(schema).not.toMatch(/\b(union|root_type|file_identifier|struct|enum)\b/);
 });
