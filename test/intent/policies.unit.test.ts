@@ -33,47 +33,28 @@ test.each([{ reason: 'x'.repeat(501) }, { reason: 'a\0b' }, { reason: ['a'] }])(
 
 describe('route slots', () => {
   const BUDGETS = { push: 3, email: 7 };
-  /** The seed's catalog: types of users that have a push event beside their e-mail. */
-  const PUSH_AND_EMAIL = [
-    'game.turn.ready',
-    'game.finished',
-    'lobby.application.submitted',
-    'lobby.membership.approved',
-    'lobby.membership.rejected',
-    'lobby.membership.blocked',
-    'lobby.invite.created',
-    'lobby.invite.redeemed',
-    'lobby.race_name.registration_eligible',
-    'lobby.race_name.registered',
-  ];
+  /** Of the types of users in the seed's catalog, those without a push event. */
+  const EMAIL_ALONE = ['lobby.invite.expired', 'lobby.race_name.registration_denied'];
   const userTypes = NOTIFICATION_TYPES.filter((type) => audiencesOf(type).includes('user'));
   const recipients: Recipient[] = [
     { userId: 'user-1', email: 'ada@example.com', locale: 'en' },
     { userId: 'a/b c', email: 'jonas@example.com', locale: 'en' },
   ];
 
-  const slot = (
-    channel: 'push' | 'email',
-    to: string,
-    status: string,
-    maxAttempts: number,
-    email: string,
-  ) => ({
-    ...{ routeId: `${channel}:${to}`, channel, recipientRef: to, status, maxAttempts, email },
-    locale: 'en',
-  });
+  const slot = (routeId: string, status: string, maxAttempts: number, email: string) => {
+    const [channel, ...to] = routeId.split(':');
+    return { routeId, channel, recipientRef: to.join(':'), status, maxAttempts, email, locale: 'en' };
+  };
 
   test.each(userTypes)(
     'I15 %s: every user gets both slots, skipped where the channel is not the type',
     (type) => {
-      const push = PUSH_AND_EMAIL.includes(type) ? 'pending' : 'skipped';
+      const push = EMAIL_ALONE.includes(type) ? 'skipped' : 'pending';
       expect(materializeRoutes(type, { kind: 'user', recipients }, BUDGETS)).toEqual(
-        [['user-1', 'ada@example.com'] as const, ['a/b c', 'jonas@example.com'] as const].flatMap(
-          ([id, email]) => [
-            slot('push', `user:${id}`, push, 3, email),
-            slot('email', `user:${id}`, 'pending', 7, email),
-          ],
-        ),
+        recipients.flatMap(({ userId, email }) => [
+          slot(`push:user:${userId}`, push, 3, email),
+          slot(`email:user:${userId}`, 'pending', 7, email),
+        ]),
       );
     },
   );
@@ -84,35 +65,26 @@ describe('route slots', () => {
       ...turn,
       channels: { user: ['push'] as const, admin_email: [] },
     });
-    const slots = materializeIn(
-      { ...GALAXY, types },
-      'game.turn.ready',
-      { kind: 'user', recipients },
-      BUDGETS,
-    );
+    const catalog = { ...GALAXY, types };
+    const slots = materializeIn(catalog, 'game.turn.ready', { kind: 'user', recipients }, BUDGETS);
     expect(slots.map(({ channel, status }) => `${channel} ${status}`)).toEqual(
       recipients.flatMap(() => ['push pending', 'email skipped']),
     );
   });
 
   test.each(ADMIN_NOTIFICATION_TYPES)(
-    'I14 I15 %s: administrators get e-mail, and a skipped push slot',
+    'I14 I15 %s: administrators get e-mail, and a skipped push slot; without any, one skipped e-mail slot shows the gap',
     (type) => {
+      const slotsOf = (emails: string[]) => materializeRoutes(type, { kind: 'admin_email', emails }, BUDGETS);
       const emails = ['one@example.com', 'two@example.com'];
-      expect(materializeRoutes(type, { kind: 'admin_email', emails }, { push: 1, email: 2 })).toEqual(
+      expect(slotsOf(emails)).toEqual(
         emails.flatMap((email) => [
-          slot('push', `email:${email}`, 'skipped', 1, email),
-          slot('email', `email:${email}`, 'pending', 2, email),
+          slot(`push:email:${email}`, 'skipped', 3, email),
+          slot(`email:email:${email}`, 'pending', 7, email),
         ]),
       );
-    },
-  );
-
-  test.each(ADMIN_NOTIFICATION_TYPES)(
-    'I14 %s without administrators: one skipped e-mail slot shows the gap',
-    (type) => {
-      expect(materializeRoutes(type, { kind: 'admin_email', emails: [] }, BUDGETS)).toEqual([
-        { ...slot('email', `config:${type}`, 'skipped', 7, ''), email: null, locale: null },
+      expect(slotsOf([])).toEqual([
+        { ...slot(`email:config:${type}`, 'skipped', 7, ''), email: null, locale: null },
       ]);
     },
   );
