@@ -34,10 +34,9 @@ function refusalOf(build: () => unknown): { code: string; message: string } {
 }
 
 describe('constructors', () => {
-  test('I37 there is one for each of the eighteen types', () => {
+  test('I37 there is one for each type', () => {
     const exported = Object.keys(producer).filter((name) => /^new(?!Intent$)/.test(name));
     expect(exported.sort()).toEqual(NOTIFICATION_TYPES.map(constructorOf).sort());
-    expect(exported).toHaveLength(18);
   });
 
   test.each(NOTIFICATION_TYPES)('I37 the one of %s builds what the service reads', (type) => {
@@ -65,32 +64,27 @@ describe('constructors', () => {
   test('I37 an application whose owner was forgotten does not go to the administrators', () => {
     const payload = { game_id: 'g', game_name: 'n', applicant_user_id: 'user-9', applicant_name: 'Ada' };
     const application = constructorNamed('newLobbyApplicationSubmitted');
-    const mistakes = [
+    for (const mistake of [
       {},
       { recipientUserIds: undefined },
       { audience: 'user' },
       { audience: 'admin_email', recipientUserIds: ['user-1'] },
-    ];
-
-    for (const mistake of mistakes) {
-      expect(
-        refusalOf(() =>
-          application({ idempotencyKey: 'a', occurredAt: 1_790_000_000_000, payload, ...mistake }),
-        ).code,
-      ).toBe('invalid_recipients');
+    ]) {
+      const options = { idempotencyKey: 'a', occurredAt: TURN.occurredAt, payload, ...mistake };
+      expect(refusalOf(() => application(options)).code).toBe('invalid_recipients');
     }
   });
 
   test('intent-D10 I37 the time is asked for: one that is made up would make a repeat a conflict', () => {
-    const { occurredAt: _given, ...options } = TURN;
-
-    expect(() => untyped(options)).toThrow(/occurred_at_ms must be whole milliseconds/);
+    expect(() => untyped({ ...TURN, occurredAt: undefined })).toThrow(
+      /occurred_at_ms must be whole milliseconds/,
+    );
     expect(newGameTurnReady({ ...TURN, occurredAt: new Date(1_790_000_000_005) }).occurredAtMs).toBe(
       1_790_000_000_005,
     );
-    expect(newGameTurnReady(TURN)).toEqual(newGameTurnReady(TURN));
   });
 
+  const withPayload = (changes: object) => ({ payload: { ...TURN.payload, ...changes } });
   // Of what the service refuses, only what no entry can have in this form, and one of each field.
   test.each([
     ['a blank key', { idempotencyKey: ' ' }, 'invalid_envelope', 'idempotency_key'],
@@ -109,24 +103,10 @@ describe('constructors', () => {
     ['an audience of other types', { audience: 'admin_email' }, 'invalid_audience', 'audience_kind'],
     ['no payload', { payload: undefined }, 'invalid_payload', 'payload_json'],
     ['an array as payload', { payload: [] }, 'invalid_payload', 'payload_json'],
-    [
-      'a payload field left out',
-      { payload: { game_id: 'g', game_name: 'n' } },
-      'invalid_payload',
-      'turn_number',
-    ],
-    [
-      'a payload too large',
-      { payload: { ...TURN.payload, x: 'x'.repeat(262_144) } },
-      'invalid_payload',
-      'bytes',
-    ],
-    [
-      'an entry too large',
-      { payload: { ...TURN.payload, x: 'x'.repeat(1_048_576) } },
-      'entry_too_large',
-      'bytes',
-    ],
+    ['a field left out', { payload: { game_id: 'g', game_name: 'n' } }, 'invalid_payload', 'turn_number'],
+    ['a payload too large', withPayload({ x: 'x'.repeat(262_144) }), 'invalid_payload', 'bytes'],
+    ['an entry too large', withPayload({ x: 'x'.repeat(1_048_576) }), 'entry_too_large', 'bytes'],
+    ['a lossy value', withPayload({ note: undefined }), 'invalid_payload', 'field note: undefined'],
   ])('I37 %s is refused with the code and the field', (_what, change, code, field) => {
     const refusal = refusalOf(() => untyped({ ...TURN, ...change }));
 
@@ -148,24 +128,12 @@ describe('constructors', () => {
     ['a NUL character', 'a\0'],
     ['a circle', circular],
   ])('I37 payload values that JSON would lose are refused: %s', (_what, value) => {
-    const payloads: Record<string, unknown>[] = [
-      { ...TURN.payload, note: value },
-      { ...TURN.payload, outer: { note: value } },
-      { ...TURN.payload, list: [1, value] },
-    ];
-    for (const payload of payloads) {
-      const refusal = refusalOf(() => untyped({ ...TURN, payload }));
-      expect(refusal.code).toBe('invalid_payload');
-      expect(refusal.message).toMatch(/^payload_json /);
+    for (const further of [{ note: value }, { outer: { note: value } }, { list: [1, value] }]) {
+      expect(refusalOf(() => untyped({ ...TURN, ...withPayload(further) }))).toEqual({
+        code: 'invalid_payload',
+        message: expect.stringMatching(/^payload_json /),
+      });
     }
-  });
-
-  test('I37 the field of a lossy value is named', () => {
-    const refusal = refusalOf(() =>
-      newGameTurnReady({ ...TURN, payload: { ...TURN.payload, note: undefined } }),
-    );
-
-    expect(refusal.message).toBe('payload_json field note: undefined has no JSON form');
   });
 });
 
@@ -254,23 +222,16 @@ describe('the stream in memory', () => {
       field: 'idempotency_key',
     });
     await expect(publishIntent(stream, turn('one', 55), { stream: 'other' })).resolves.toBe('2-0');
-    await expect(stream.xadd('s', '*', 'notification_type', 'game.turn.ready')).rejects.toMatchObject({
+    const xadd = stream.xadd as (stream: string, ...given: string[]) => Promise<unknown>;
+    await expect(xadd('s', '*', 'notification_type', 'game.turn.ready')).rejects.toMatchObject({
       code: 'invalid_envelope',
       field: 'producer',
     });
     await expect(
-      stream.xadd('s', '*', 'notification_type', 'a', 'notification_type', 'b'),
-    ).rejects.toMatchObject({
-      field: 'notification_type',
-    });
-    for (const command of [
-      ['MAXLEN', '~', '10', '*', 'a', 'b'],
-      ['*', 'a'],
-      ['1-0', 'a', 'b'],
-    ]) {
-      const xadd = stream.xadd as (stream: string, ...given: string[]) => Promise<unknown>;
-      await expect(xadd('s', ...command)).rejects.toThrow('producers use a plain XADD');
-    }
+      xadd('s', '*', ...['a', 'b'].flatMap((type) => ['notification_type', type])),
+    ).rejects.toMatchObject({ field: 'notification_type' });
+    for (const command of ['MAXLEN ~ 10 * a b', '* a', '1-0 a b'])
+      await expect(xadd('s', ...command.split(' '))).rejects.toThrow('producers use a plain XADD');
     expect(stream.published).toHaveLength(2);
   });
 
