@@ -5,7 +5,7 @@ import path from 'node:path';
 import { CatalogError, isUrgentType, typeIn } from '../../api/intent/catalog.ts';
 import type { Catalog, CatalogDocument } from '../../api/intent/catalog.ts';
 import { breakingChanges } from '../../cli/intent/catalog.ts';
-import { parseIntent } from '../../api/intent/entry.ts';
+import { entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
 import { GALAXY, parseCatalog } from '../../api/intent/galaxy.ts';
 import { typeScriptFile } from '../../api/intent/generators/typescript.ts';
 import { encodePushPayload, flatBuffersSchemaOf } from '../../api/intent/outbound-entries.ts';
@@ -37,6 +37,11 @@ const ROW: Row = {
 const payloadOf = (properties: object, required = ['id']) => ({
   payload: { type: 'object', required, properties: { ...ROW.payload.properties, ...properties } },
 });
+const pushOf = (...fields: string[]) => ({ push: { table: 'Shipped', fields } });
+const collapse = (changes: object) => ({ collapse: { key: 'id', window: '5m', ...changes } });
+const throttle = (changes: object) => ({
+  throttle: { limit: 1, window: '1h', per: ['recipient'], ...changes },
+});
 const documentWith = (changes: object, type = 'a.b') => ({
   version: 1,
   types: { [type]: { ...ROW, ...changes } },
@@ -59,7 +64,7 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
     [{ producer: 'The Shop' }, '.producer: must be lower-case words with underscores'],
     [{ producr: 'shop' }, ': has no key producr, did you mean producer?'],
     [{ icon: 3 }, ': has no key icon'],
-    [{ throttle: { window: '1h', per: ['recipient'] } }, '.throttle.limit: is required'],
+    [throttle({ limit: undefined }), '.throttle.limit: is required'],
     [
       payloadOf({ Sum: { type: 'integer' } }),
       '.payload.properties.Sum: the name must be lower-case words with underscores',
@@ -72,49 +77,38 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
     [{ audiences: { admin_email: ['push'] } }, '.audiences.admin_email.0: Invalid input: expected "email"'],
     [{ push: undefined }, '.push: is required by the channel push'],
     [{ audiences: { user: ['email'] } }, '.push: no audience has the channel push'],
-    [{ push: { fields: ['at'] } }, '.push.fields: at must be a required field of the payload'],
-    [{ push: { fields: ['id', 'id'] } }, '.push.fields: each field once'],
+    [pushOf('at'), '.push.fields: at must be a required field of the payload'],
+    [pushOf('id', 'id'), '.push.fields: each field once'],
     [{ expires_after: 'soon' }, '.expires_after: must be a duration such as 250ms, 90s, 1m30s, 2h or 7d'],
-    [{ collapse: { key: 'at', window: '5m' } }, '.collapse.key: at must be a required field of the payload'],
-    [{ collapse: { key: ['id', 'id'], window: '5m' } }, '.collapse.key: each field once'],
+    [collapse({ key: 'at' }), '.collapse.key: at must be a required field of the payload'],
+    [collapse({ key: ['id', 'id'] }), '.collapse.key: each field once'],
+    [collapse({ key: 7 }), '.collapse.key: must be a field of the payload, or a list of them'],
     [
-      { collapse: { key: 7, window: '5m' } },
-      '.collapse.key: must be a field of the payload, or a list of them',
-    ],
-    [
-      { collapse: { key: 'id', window: '5m', digest: { items: 0, bytes: 1 } } },
+      collapse({ digest: { items: 0, bytes: 1 } }),
       '.collapse.digest.items: Too small: expected number to be >=1',
     ],
     [
       {
-        collapse: { key: 'items', window: '5m', digest: { items: 5, bytes: 999 } },
-        push: undefined,
-        audiences: { user: ['email'] },
-        ...payloadOf({ items: { type: 'string' } }, ['items']),
+        ...collapse({ key: 'items', digest: { items: 5, bytes: 999 } }),
+        ...payloadOf({ items: { type: 'string' } }, ['id', 'items']),
       },
       '.collapse.digest: adds items to the payload, which has a field of this name',
     ],
-    [{ collapse: { key: 'id', window: '8d' } }, '.collapse.window: must be more than 0 and at most 7d'],
+    [collapse({ window: '8d' }), '.collapse.window: must be more than 0 and at most 7d'],
     [
-      { collapse: { key: 'id', window: '2h' }, expires_after: '2h' },
+      { ...collapse({ window: '2h' }), expires_after: '2h' },
       '.collapse.window: must be shorter than expires_after',
     ],
-    [
-      { throttle: { limit: 0, window: '1h', per: ['recipient'] } },
-      '.throttle.limit: Too small: expected number to be >=1',
-    ],
+    [throttle({ limit: 0 }), '.throttle.limit: Too small: expected number to be >=1'],
     ...['soon', '999ms', '32d'].map((window): [object, string] => [
-      { throttle: { limit: 1, window, per: ['recipient'] } },
+      throttle({ window }),
       '.throttle.window: must be a duration such as 250ms, 90s, 1m30s, 2h or 7d, from 1s to 31d',
     ]),
     ...[[], ['id'], ['recipient', 'id', 'at'], 'recipient'].map((per): [object, string] => [
-      { throttle: { limit: 1, window: '1h', per } },
+      throttle({ per }),
       '.throttle.per: must be [recipient], or [recipient, <field of the payload>]',
     ]),
-    [
-      { throttle: { limit: 1, window: '1h', per: ['recipient', 'at'] } },
-      '.throttle.per: at must be a required field of the payload',
-    ],
+    [throttle({ per: ['recipient', 'at'] }), '.throttle.per: at must be a required field of the payload'],
     [{ example: { id: 7 } }, '.example.id: Invalid input: expected string, received number'],
     [payloadOf({}, ['id', 'other']), '.payload.required: other is not among the properties'],
     [
@@ -129,12 +123,8 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
     expect(problemsOf(JSON.stringify(documentWith(changes)))).toEqual([`types.a.b${problem}`]);
   });
 
-  test('all together', () => {
-    expect(problemsOf(JSON.stringify(documentWith({ producer: '', priority: 'high' })))).toHaveLength(2);
-  });
-
-  test('what contradicts itself, beside a type that is misshapen', () => {
-    const { types } = documentWith({ push: { fields: ['at'] } });
+  test('all together: what contradicts itself, beside a type that is misshapen', () => {
+    const { types } = documentWith(pushOf('at'));
     expect(problemsOf(JSON.stringify({ version: 1, types: { ...types, 'a.c': {} } }))).toEqual([
       'types.a.b.push.fields: at must be a required field of the payload',
       'types.a.c.producer: is required',
@@ -179,17 +169,14 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
 
 describe('an installation has its own types', () => {
   const scratch = scratchFolder('catalog');
-  const entryOf = (type: string, payload: object) => {
-    const { producer, audiences } = typeIn(SHOP, type);
-    const fields = {
-      ...{ notification_type: type, producer, audience_kind: audiences[0]! },
-      ...(audiences[0] === 'user' ? { recipient_user_ids_json: '["user-1"]' } : {}),
-      ...{ idempotency_key: 'k', occurred_at_ms: '1790000000000', payload_json: JSON.stringify(payload) },
-    };
-    return Object.entries(fields).map(([name, value]) => [Buffer.from(name), Buffer.from(value)] as const);
-  };
-  const verdict = (type: string, payload: object): string => {
-    const parsed = parseIntent(SHOP, '1-0', entryOf(type, payload));
+  /** What the service says of an intent with this payload. */
+  const verdict = (payload: object): string => {
+    const entry = entryFieldsOf({
+      ...{ notification_type: SHIPPED, producer: 'shop', audience_kind: 'user' },
+      ...{ recipient_user_ids_json: '["user-1"]', idempotency_key: 'k', occurred_at_ms: '1790000000000' },
+      payload_json: JSON.stringify(payload),
+    });
+    const parsed = parseIntent(SHOP, '1-0', entry);
     return parsed.ok ? 'accepted' : `${parsed.malformed.failureCode}: ${parsed.malformed.failureMessage}`;
   };
   const shipped = typeIn(SHOP, SHIPPED).example;
@@ -205,7 +192,7 @@ describe('an installation has its own types', () => {
     [{ eta_ms: 1.5 }, 'invalid_payload: payload_json field eta_ms: '],
     [{ eta_ms: undefined }, 'invalid_payload: payload_json field eta_ms: '],
   ])('a payload with %j', (changes, expected) => {
-    expect(verdict(SHIPPED, { ...shipped, ...changes })).toMatch(new RegExp(`^${expected}`));
+    expect(verdict({ ...shipped, ...changes })).toMatch(new RegExp(`^${expected}`));
   });
 
   test('a producer makes and tests intents of it', async () => {
@@ -238,14 +225,12 @@ describe('an installation has its own types', () => {
   });
 
   test('a throttle counts by recipient, and by a field', () => {
-    const of = (per: string[]) =>
-      typeIn(catalogWith({ throttle: { limit: 3, window: '1m30s', per } }), 'a.b').throttle;
+    const throttleBy = (...per: string[]) =>
+      typeIn(catalogWith(throttle({ limit: 3, window: '1m30s', per })), 'a.b').throttle;
     const all = { limit: 3, windowMs: 90_000, summary: 'at most 3 in 1m30s reach a recipient' };
-    expect(of(['recipient'])).toEqual(all);
-    expect(of(['recipient', 'id'])).toEqual({
-      ...{ ...all, field: 'id' },
-      summary: 'at most 3 in 1m30s reach a recipient with the same id',
-    });
+    expect(throttleBy('recipient')).toEqual(all);
+    const summary = 'at most 3 in 1m30s reach a recipient with the same id';
+    expect(throttleBy('recipient', 'id')).toEqual({ ...all, field: 'id', summary });
     expect(typeIn(catalogWith({}), 'a.b').throttle).toBeUndefined();
   });
 
@@ -258,18 +243,10 @@ describe('an installation has its own types', () => {
   });
 
   (hasFlatc ? test : test.failing)('flatc reads a table with the printed schema', () => {
+    const boolean = { type: 'boolean' };
     const catalog = catalogWith({
-      payload: {
-        type: 'object',
-        required: ['id', 'at', 'is_gift', 'is_new'],
-        properties: {
-          id: { type: 'string' },
-          at: { type: 'integer' },
-          is_gift: { type: 'boolean' },
-          is_new: { type: 'boolean' },
-        },
-      },
-      push: { table: 'Shipped', fields: ['is_gift', 'id', 'is_new', 'at'] },
+      ...payloadOf({ is_gift: boolean, is_new: boolean }, ['id', 'at', 'is_gift', 'is_new']),
+      ...pushOf('is_gift', 'id', 'is_new', 'at'),
     });
     const payload = { id: 'Ü', at: -(2 ** 53) + 1, is_gift: true, is_new: false };
     const schema = scratch.write('x.fbs', flatBuffersSchemaOf(catalog));
@@ -305,7 +282,7 @@ describe('what a new catalog would break', () => {
     ['an optional field', payloadOf({ more: { type: 'boolean' } })],
     [
       'a longer push event',
-      { ...payloadOf({}, ['id', 'at']), push: { table: 'Shipped', fields: ['id', 'at'] } },
+      { ...payloadOf({}, ['id', 'at']), ...pushOf('id', 'at') },
       'payload.required: at is new',
     ],
     [
@@ -323,7 +300,7 @@ describe('what a new catalog would break', () => {
       'push: is gone',
     ],
     ['retired', { retired: true }],
-    ['a throttle', { throttle: { limit: 1, window: '1h', per: ['recipient'] } }],
+    ['a throttle', throttle({})],
   ])('%s', (_, changes, ...expected) => {
     expect(breakingChanges(catalogWith({}), catalogWith(changes))).toEqual(
       expected.map((change) => `types.a.b.${change}`),
@@ -344,11 +321,9 @@ describe('what a new catalog would break', () => {
 
   test('slots that move', () => {
     const both = payloadOf({}, ['id', 'at']);
-    const [before, after] = [
-      ['id', 'at'],
-      ['at', 'id'],
-    ].map((fields) => catalogWith({ ...both, push: { table: 'Shipped', fields } }));
-    expect(breakingChanges(before!, after!)).toEqual([
+    const before = catalogWith({ ...both, ...pushOf('id', 'at') });
+    const after = catalogWith({ ...both, ...pushOf('at', 'id') });
+    expect(breakingChanges(before, after)).toEqual([
       'types.a.b.push.fields: slot 0 was id (string), is at (integer)',
       'types.a.b.push.fields: slot 1 was at (integer), is id (string)',
     ]);
