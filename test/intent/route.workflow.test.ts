@@ -76,14 +76,10 @@ class FakeRoute {
       return { status: this.status, classification: CLASSIFICATION };
     }
     const retryInMs = ladderDelayMs(this.attempts, MIN_MS, MAX_MS);
+    const { attempts: attemptCount, maxAttempts } = this;
     throw ApplicationFailure.create({
       type: CLASSIFICATION,
-      details: [
-        {
-          ...{ attemptCount: this.attempts, maxAttempts: this.maxAttempts, retryInMs },
-          nextAttemptAtMs: atMs + retryInMs,
-        },
-      ],
+      details: [{ attemptCount, maxAttempts, retryInMs, nextAttemptAtMs: atMs + retryInMs }],
       nextRetryDelay: retryInMs,
     });
   }
@@ -91,16 +87,16 @@ class FakeRoute {
 
 type Activities = Fakes<RouteActivities & SteeringActivities>;
 
-async function beginRoute(route: FakeRoute, instead: Activities = {}) {
-  const now = () => run.nowMs;
+/** A route whose row and channel are so, and its workflow. */
+async function beginRoute(state: Partial<FakeRoute> = {}, instead: Activities = {}) {
+  const route = Object.assign(new FakeRoute(), state);
   const activities: Activities = {
-    publishRoute: (publication) => Promise.resolve(publication).then((one) => route.publish(one, now())),
-    publishRouteWhenPossible: (publication) =>
-      Promise.resolve(publication).then((one) => {
-        const result = route.publish(one, now());
-        if (result.status === 'deferred') throw ApplicationFailure.create({ type: ROUTE_DEFERRED });
-        return result;
-      }),
+    publishRoute: (publication) => route.publish(publication, run.nowMs),
+    publishRouteWhenPossible: (publication) => {
+      const result = route.publish(publication, run.nowMs);
+      if (result.status === 'deferred') throw ApplicationFailure.create({ type: ROUTE_DEFERRED });
+      return result;
+    },
     skipRoute: () => {
       if (route.status === 'open') route.status = 'skipped';
       return route.status;
@@ -108,16 +104,22 @@ async function beginRoute(route: FakeRoute, instead: Activities = {}) {
     ...instead,
   };
   const run = await startWorkflow('notificationRoute', [KEY], { activities });
-  return run;
+  return { route, run };
+}
+
+/** A route that waits after its first attempt has failed. */
+async function beginFailedRoute() {
+  const { route, run } = await beginRoute({ isBroken: true });
+  await run.until('the first failure', () => route.attempts === 1);
+  await run.advance(1);
+  return { route, run };
 }
 
 const gapsOf = ({ tries }: FakeRoute) => tries.slice(1).map(({ atMs }, index) => atMs - tries[index]!.atMs);
 const ordersOf = ({ tries }: FakeRoute) => tries.map(({ replay }) => replay?.requestedBy);
 
 test('I21 I22 the gaps between the attempts are the ladder, up to its end, and the workflow of a dead letter fails', async () => {
-  const route = new FakeRoute();
-  route.isBroken = true;
-  const run = await beginRoute(route);
+  const { route, run } = await beginRoute({ isBroken: true });
   await expect(run.result()).rejects.toMatchObject({ type: ROUTE_DEAD_LETTERED, details: [CLASSIFICATION] });
   // The last one asks once more: a reset may begin after it.
   expect(gapsOf(route)).toEqual([1_000, 2_000, 4_000, 4_000, 0]);
@@ -126,13 +128,9 @@ test('I21 I22 the gaps between the attempts are the ladder, up to its end, and t
 });
 
 test('I20 a route that is published by a later attempt says so, and what it waits for until then', async () => {
-  const route = new FakeRoute();
-  route.isBroken = true;
-  const run = await beginRoute(route);
-  await run.until('a failure', () => route.attempts === 1);
-  await run.advance();
+  const { route, run } = await beginFailedRoute();
   expect(run.searchAttributes.get(STATUS)).toBe('failed');
-  const next = new Date(run.nowMs + MIN_MS).toISOString();
+  const next = new Date(route.tries[0]!.atMs + MIN_MS).toISOString();
   expect(await run.details()).toBe(`\`${CLASSIFICATION}\`: attempt 2 of 5 at ${next}.`);
   route.isBroken = false;
   expect(await run.result()).toEqual({ status: 'published' });
@@ -140,32 +138,29 @@ test('I20 a route that is published by a later attempt says so, and what it wait
 });
 
 test('I23 attempts that cannot be made spend no budget', async () => {
-  const route = new FakeRoute();
-  route.deferrals = 20;
-  const run = await beginRoute(route);
+  const { route, run } = await beginRoute({ deferrals: 20 });
   expect(await run.result()).toEqual({ status: 'published' });
-  expect(route.attempts).toBe(1);
-  expect(route.tries).toHaveLength(21);
+  expect([route.attempts, route.tries.length]).toEqual([1, 21]);
 });
 
 test('I23 an attempt whose process died spends no budget, and is made again', async () => {
-  const route = new FakeRoute();
   let calls = 0;
-  const run = await beginRoute(route, {
-    publishRouteWhenPossible: (publication) => {
-      calls += 1;
-      if (calls === 1) throw ApplicationFailure.create({ type: 'TypeError', message: 'a defect' });
-      return route.publish(publication, run.nowMs);
+  const { route, run } = await beginRoute(
+    { deferrals: 1 },
+    {
+      publishRouteWhenPossible: (publication) => {
+        calls += 1;
+        if (calls === 1) throw ApplicationFailure.create({ type: 'TypeError', message: 'a defect' });
+        return route.publish(publication, run.nowMs);
+      },
     },
-  });
+  );
   expect(await run.result()).toEqual({ status: 'published' });
-  expect(route.attempts).toBe(1);
+  expect([route.attempts, calls]).toEqual([1, 2]);
 });
 
 test('I26 a route of a paused channel waits until it resumes, without an attempt, also when it is signalled to replay', async () => {
-  const route = new FakeRoute();
-  route.isPaused = true;
-  const run = await beginRoute(route);
+  const { route, run } = await beginRoute({ isPaused: true });
   await run.advance(24 * HOUR);
   run.signal(REPLAY_SIGNAL);
   await run.advance(HOUR);
@@ -179,11 +174,7 @@ test('I26 a route of a paused channel waits until it resumes, without an attempt
 });
 
 test('I25 the signal makes a waiting route try now, before its timer and between its attempts', async () => {
-  const route = new FakeRoute();
-  route.isBroken = true;
-  const run = await beginRoute(route);
-  await run.until('the first failure', () => route.attempts === 1);
-  await run.advance(1);
+  const { route, run } = await beginFailedRoute();
   const began = run.nowMs;
   run.signal(REPLAY_SIGNAL);
   await run.advance();
@@ -201,11 +192,7 @@ test('I25 the signal makes a waiting route try now, before its timer and between
 });
 
 test('I26 a route that was settled elsewhere is looked at now', async () => {
-  const route = new FakeRoute();
-  route.isBroken = true;
-  const run = await beginRoute(route);
-  await run.until('the first failure', () => route.attempts === 1);
-  await run.advance(1);
+  const { route, run } = await beginFailedRoute();
   const beforeMs = run.nowMs;
   route.status = 'skipped';
   run.signal(SETTLED_SIGNAL);
@@ -214,17 +201,17 @@ test('I26 a route that was settled elsewhere is looked at now', async () => {
 });
 
 test('I25 an order that comes while the last attempt is under way is carried out after it', async () => {
-  const route = new FakeRoute();
-  route.isBroken = true;
-  route.maxAttempts = 2;
   const last = hold<PublishResult>();
-  const run = await beginRoute(route, {
-    publishRouteWhenPossible: () => {
-      route.status = 'dead_letter';
-      route.attempts = 2;
-      return last;
+  const { route, run } = await beginRoute(
+    { isBroken: true, maxAttempts: 2 },
+    {
+      publishRouteWhenPossible: () => {
+        route.status = 'dead_letter';
+        route.attempts = 2;
+        return last;
+      },
     },
-  });
+  );
   await run.until('the last attempt', () => route.attempts === 2);
   run.signal(REPLAY_SIGNAL, { requestedBy: 'nina' });
   await run.advance();
@@ -242,57 +229,40 @@ test.each<[string, unknown[], object]>([
   ['texts that cannot be stored', [{ requestedBy: 'a\0b', reason: '\ud800' }], { requestedBy: 'signal' }],
   ['a person and a reason', [{ requestedBy: 'nina', reason: 'up' }], { requestedBy: 'nina', reason: 'up' }],
 ])('I25 a run that a signal with %s starts is one order', async (_what, args, order) => {
-  const route = new FakeRoute();
-  route.status = 'dead_letter';
-  const run = await startWorkflow('notificationRoute', [KEY], {
-    activities: {
-      publishRoute: (publication: Publication) => route.publish(publication, 0),
-    } satisfies Activities,
-  });
+  const { route, run } = await beginRoute({ status: 'dead_letter' });
   run.signal(REPLAY_SIGNAL, ...args);
   expect(await run.result()).toEqual({ status: 'published' });
-  expect(route.tries).toEqual([
-    { atMs: 0, replay: { ...order, replayId: expect.stringMatching(/signal-1$/) } },
+  expect(route.tries.map(({ replay }) => replay)).toEqual([
+    { ...order, replayId: expect.stringMatching(/signal-1$/) },
   ]);
 });
 
 test('I25 a run that is started without a signal is an order, and dies again with its own budget', async () => {
-  const route = new FakeRoute();
-  route.status = 'dead_letter';
-  route.isBroken = true;
-  const run = await beginRoute(route);
+  const { route, run } = await beginRoute({ status: 'dead_letter', isBroken: true });
   await expect(run.result()).rejects.toMatchObject({ type: ROUTE_DEAD_LETTERED });
   expect([route.generation, route.attempts]).toEqual([1, 5]);
   expect(new Set(ordersOf(route))).toEqual(new Set(['start']));
 });
 
-test('I26 a route that is cancelled while it waits is skipped, and one that was published before counts as published', async () => {
-  for (const status of ['open', 'published'] as const) {
-    const route = new FakeRoute();
-    route.isBroken = true;
-    const run = await beginRoute(route);
-    await run.until('the first failure', () => route.attempts === 1);
-    await run.advance(1);
-    route.status = status;
-    run.cancel();
-    expect(await run.result()).toEqual({ status: status === 'open' ? 'skipped' : 'published' });
-  }
+test.each([
+  ['is skipped', 'open', 'skipped'],
+  ['counts as published if it was published before', 'published', 'published'],
+] as const)('I26 a route that is cancelled while it waits %s', async (_what, status, expected) => {
+  const { route, run } = await beginFailedRoute();
+  route.status = status;
+  run.cancel();
+  expect(await run.result()).toEqual({ status: expected });
 });
 
 test('I26 a cancellation does not wait for an attempt that hangs', async () => {
-  const route = new FakeRoute();
-  route.deferrals = 1;
   const attempt = hold<PublishResult>();
-  const run = await beginRoute(route, { publishRouteWhenPossible: () => attempt });
+  const { run } = await beginRoute({ deferrals: 1 }, { publishRouteWhenPossible: () => attempt });
   await run.until('the attempt', () => run.calls('publishRouteWhenPossible').length === 1);
   run.cancel();
   expect(await run.result()).toEqual({ status: 'skipped' });
 });
 
-const INTENT: NotificationInput = {
-  notificationId: '1-0',
-  notificationType: 'game.turn.ready',
-};
+const INTENT: NotificationInput = { notificationId: '1-0', notificationType: 'game.turn.ready' };
 
 test('I26 a notification that is cancelled while it is being accepted skips its routes', async () => {
   const acceptance = hold<Acceptance>();
@@ -312,29 +282,22 @@ test('I26 a notification that is cancelled while it is being accepted skips its 
   expect(run.calls('skipOpenRoutes').map(({ args }) => args)).toEqual([[INTENT.notificationId]]);
 });
 
+const failed = (error: Error) => () => {
+  throw error;
+};
+
 test.each([
   ['is skipped', () => ({ status: 'skipped' as const }), { skipped: 1 }],
-  [
-    'dies',
-    () => {
-      throw ApplicationFailure.nonRetryable('budget spent', ROUTE_DEAD_LETTERED);
-    },
-    { deadLettered: 1 },
-  ],
+  ['dies', failed(ApplicationFailure.nonRetryable('budget spent', ROUTE_DEAD_LETTERED)), { deadLettered: 1 }],
   [
     'has a workflow already, and is skipped there',
-    () => {
-      throw new WorkflowExecutionAlreadyStartedError('again', 'id', 'notificationRoute');
-    },
+    failed(new WorkflowExecutionAlreadyStartedError('again', 'id', 'notificationRoute')),
     { skipped: 1 },
   ],
 ])('I20 a notification counts its route that %s', async (_what, notificationRoute, expected) => {
   const run = await startWorkflow('notification', [INTENT], {
     activities: {
-      acceptIntent: () => ({
-        ...{ outcome: 'accepted', routeCount: 1, skipped: 0 },
-        routes: [KEY.routeRef],
-      }),
+      acceptIntent: () => ({ outcome: 'accepted', routeCount: 1, skipped: 0, routes: [KEY.routeRef] }),
       awaitAllSettled: () => ({ published: 0, skipped: 1, deadLettered: 0 }),
     } satisfies Fakes<IntentActivities & SteeringActivities>,
     children: { notificationRoute },
@@ -362,7 +325,7 @@ test('I41 a notification with many routes has them published in slices, and coun
   );
 });
 
-const DEATH: Death = { classification: 'gateway_stream_publish_failed' };
+const DEATH: Death = { classification: CLASSIFICATION };
 
 const startDeadLetter = (looks: (Death | undefined)[]) =>
   startWorkflow('notificationDeadLetter', [KEY], {
@@ -372,10 +335,10 @@ const startDeadLetter = (looks: (Death | undefined)[]) =>
 test('newcomer-2 a dead letter looks when it is told, and ends once its route is not dead', async () => {
   const run = await startDeadLetter([DEATH, DEATH, undefined]);
   const began = run.nowMs;
-  await run.advance(HOUR);
-  run.signal(LOOK_SIGNAL);
-  await run.advance(HOUR);
-  run.signal(LOOK_SIGNAL);
+  for (let times = 0; times < 2; times += 1) {
+    await run.advance(HOUR);
+    run.signal(LOOK_SIGNAL);
+  }
   await run.result();
   expect(run.nowMs - began).toBe(2 * HOUR);
   expect(run.calls('lookAtDeadLetter')).toHaveLength(3);
@@ -386,10 +349,8 @@ test('newcomer-2 a dead letter looks once a day in a new run without being told'
   const began = run.nowMs;
   await run.result();
   expect(run.nowMs - began).toBe(48 * HOUR);
-  expect(run.continuations).toEqual([
-    { workflowType: 'notificationDeadLetter', args: [KEY] },
-    { workflowType: 'notificationDeadLetter', args: [KEY] },
-  ]);
+  const again = { workflowType: 'notificationDeadLetter', args: [KEY] };
+  expect(run.continuations).toEqual([again, again]);
 });
 
 test('newcomer-2 a dead letter that an operator cancels is off the list', async () => {
