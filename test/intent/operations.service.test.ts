@@ -2,15 +2,15 @@
 import type { PoolClient } from 'pg';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { NothingToDoError } from '../../client/errors.ts';
-import type { OperationView } from '../../client/operations.ts';
+import type { OperationRequest, OperationView } from '../../client/operations.ts';
 import { writeOpenRows } from '../../dev/intent-rows.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import type { Changes } from './entries.ts';
 import { accepted, entryOf, publishTurn, turn } from './entries.ts';
 import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
-import { GATEWAY } from '../service-process.ts';
-import { publishDead, replayRoute, usersUpTo } from './rows.ts';
+import { GATEWAY, append } from '../service-process.ts';
+import { countOf, publishDead, replayRoute, usersUpTo } from './rows.ts';
 
 const BY = { requestedBy: 'nina' };
 
@@ -60,38 +60,37 @@ const shown = (operationId: string, isSo: (view: OperationView) => boolean, what
     const view = await operator.operations.show(operationId);
     return isSo(view) && view;
   });
-
-const isBegun = (operationId: string) => shown(operationId, ({ done }) => done > 0, 'a beginning');
 const ended = (operationId: string) => shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
-const routesSettled = (operationId: string) =>
-  eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
 
-/** Replays the dead routes of a notification, one a second. */
-async function replaySlowly(notificationId: string): Promise<string> {
-  const { operationId } = await operator.operations.begin(
-    'replay',
-    { notificationId },
-    { ...BY, ratePerSecond: 1 },
-  );
-  return operationId;
+const replay = (notificationId: string, more: Partial<OperationRequest> = {}) =>
+  operator.operations.begin('replay', { notificationId }, { ...BY, ...more });
+
+/** Replays three dead routes of a notification, one a second, and waits until one is done; the others are held. */
+async function beginReplay(key: string): Promise<{ id: string; operationId: string }> {
+  const id = await deadPushes(key, 3);
+  await holdItems(2);
+  const { operationId } = await replay(id, { ratePerSecond: 1 });
+  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  return { id, operationId };
 }
 
-const replaysOf = async (id: string): Promise<number[]> => {
-  const { rows } = await slot.db.query<{ replays: number }>(
-    'SELECT count(*)::int AS replays FROM notification.replays WHERE notification_id = $1 GROUP BY route_id',
-    [id],
-  );
-  return rows.map(({ replays }) => replays);
-};
+const replaysOf = async (id: string) => (await operator.notifications.show(id)).replays;
+
+/** Until a resumed operation has ended, and each of the three routes was replayed once. */
+async function eachReplayedOnce(id: string, operationId: string): Promise<void> {
+  await operator.operations.resume(operationId, BY);
+  await ended(operationId);
+  await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  const replays = await replaysOf(id);
+  expect(replays.map(({ generation }) => generation)).toEqual([1, 1, 1]);
+}
+
+const workflowOf = (operationId: string) => slot.client.workflow.getHandle(operationWorkflowId(operationId));
 
 test('U2 a replay of many goes on without the process that asked for it, and what came later is not touched', async () => {
   const id = await deadPushes('chosen', 3);
   await holdItems(1);
-  const { operationId, total } = await operator.operations.begin(
-    'replay',
-    { notificationId: id },
-    { ...BY, reason: 'INC-7', ratePerSecond: 1 },
-  );
+  const { operationId, total } = await replay(id, { reason: 'INC-7', ratePerSecond: 1 });
   expect(total).toBe(3);
   const paused = await operator.operations.pause(operationId, BY);
   expect(paused).toMatchObject({ status: 'paused', changedBy: 'nina', kind: 'replay', reason: 'INC-7' });
@@ -101,37 +100,22 @@ test('U2 a replay of many goes on without the process that asked for it, and wha
   await slot.redis.del(GATEWAY);
   await slot.stopServices();
   await startService();
-  expect(await shown(operationId, ({ status }) => status === 'paused', 'the pause')).toMatchObject({
-    total: 3,
-  });
-  expect((await operator.operations.show(operationId)).done).toBeLessThan(3);
+  const { done, ...still } = await shown(operationId, ({ status }) => status === 'paused', 'the pause');
+  expect(still).toMatchObject({ total: 3, filter: { notificationId: id } });
+  expect(done).toBeLessThan(3);
 
-  await operator.operations.resume(operationId, BY);
-  expect(await ended(operationId)).toMatchObject({
-    status: 'done',
-    done: 3,
-    ordered: 3,
-    filter: { notificationId: id },
-  });
-  await routesSettled(operationId);
-  expect(await replaysOf(id)).toEqual([1, 1, 1]);
-  expect((await operator.notifications.show(id)).replays[0]).toMatchObject({
-    requestedBy: 'nina',
-    reason: 'INC-7',
-  });
+  await eachReplayedOnce(id, operationId);
+  expect((await replaysOf(id))[0]).toMatchObject({ requestedBy: 'nina', reason: 'INC-7' });
   expect(await replaysOf(later)).toEqual([]);
-  expect((await operator.operations.list()).items[0]).toMatchObject({ operationId, status: 'done' });
+  expect((await operator.operations.list()).items[0]).toMatchObject({
+    ...{ operationId, status: 'done', done: 3, ordered: 3 },
+  });
   await expect(operator.operations.pause(operationId)).rejects.toThrow(NothingToDoError);
 });
 
 test('U2 an operation that was terminated stays so until it is resumed, replays no route twice, or is aborted', async () => {
-  const id = await deadPushes('resumed', 3);
-  await holdItems(2);
-  const operationId = await replaySlowly(id);
-  await isBegun(operationId);
-  const terminate = (id: string) =>
-    slot.client.workflow.getHandle(operationWorkflowId(id)).terminate('a test');
-  await terminate(operationId);
+  const { id, operationId } = await beginReplay('resumed');
+  await workflowOf(operationId).terminate('a test');
   await expect(operator.operations.pause(operationId)).rejects.toThrow('operations resume');
   // As a step leaves it that died before it could say what it did.
   await slot.db.query(
@@ -139,17 +123,10 @@ test('U2 an operation that was terminated stays so until it is resumed, replays 
     [operationId],
   );
   await releaseItems();
-  await operator.operations.resume(operationId, BY);
-  await ended(operationId);
-  await routesSettled(operationId);
-  expect(await replaysOf(id)).toEqual([1, 1, 1]);
+  await eachReplayedOnce(id, operationId);
 
-  const other = await operator.operations.begin(
-    'replay',
-    { notificationId: await deadPushes('aborted', 3) },
-    { ...BY, ratePerSecond: 1, limit: 2 },
-  );
-  await terminate(other.operationId);
+  const other = await replay(await deadPushes('aborted', 3), { ratePerSecond: 1, limit: 2 });
+  await workflowOf(other.operationId).terminate('a test');
   expect(await operator.operations.abort(other.operationId, BY)).toMatchObject({
     status: 'aborted',
     total: 2,
@@ -157,55 +134,44 @@ test('U2 an operation that was terminated stays so until it is resumed, replays 
   await expect(operator.operations.resume(other.operationId, BY)).rejects.toThrow(NothingToDoError);
 });
 
-/** As an empty Temporal does, or one that was put back to before it began. */
-async function forget(operationId: string): Promise<void> {
+test('U2 an operation that Temporal has forgotten comes back by itself, as paused as it was, and does each item once', async () => {
+  const { id, operationId } = await beginReplay('forgotten');
+  await operator.operations.pause(operationId, BY);
+  const isNoted = "operation_id = $1 AND paused_by = 'nina'";
+  await eventually(
+    'its row to say so',
+    async () => (await countOf(slot, 'operations', isNoted, [operationId])) === 1,
+  );
+  const { done } = await operator.operations.show(operationId);
+  const { runId } = await workflowOf(operationId).describe();
+
+  // As an empty Temporal does, or one that was put back to before it began.
   const { connection, options } = slot.client;
   await connection.workflowService.deleteWorkflowExecution({
     namespace: options.namespace,
     workflowExecution: { workflowId: operationWorkflowId(operationId) },
   });
-}
-
-const runIdOf = async (operationId: string) =>
-  (await slot.client.workflow.getHandle(operationWorkflowId(operationId)).describe()).runId;
-
-test('U2 an operation that Temporal has forgotten comes back by itself, as paused as it was, and does each item once', async () => {
-  const id = await deadPushes('forgotten', 3);
-  await holdItems(2);
-  const operationId = await replaySlowly(id);
-  await isBegun(operationId);
-  await operator.operations.pause(operationId, BY);
-  await eventually('its row to say so', async () => {
-    const { rows } = await slot.db.query<{ paused_by: string | null }>(
-      'SELECT paused_by FROM notification.operations WHERE operation_id = $1',
-      [operationId],
-    );
-    return rows[0]?.paused_by === 'nina';
+  await eventually('another run', async () => (await workflowOf(operationId).describe()).runId !== runId);
+  expect(await operator.operations.show(operationId)).toMatchObject({
+    status: 'paused',
+    changedBy: 'nina',
+    done,
   });
-  const { done } = await operator.operations.show(operationId);
-  const before = await runIdOf(operationId);
-
-  await forget(operationId);
-
-  await eventually('another run', async () => (await runIdOf(operationId)) !== before);
-  const found = await operator.operations.show(operationId);
-  expect(found).toMatchObject({ status: 'paused', changedBy: 'nina' });
-  expect(found.done).toBe(done);
   await releaseItems();
-  await operator.operations.resume(operationId, BY);
-  await ended(operationId);
-  await routesSettled(operationId);
-  expect(await replaysOf(id)).toEqual([1, 1, 1]);
+  await eachReplayedOnce(id, operationId);
 });
+
+const routesIn = (id: string, status: 'pending' | 'published', count: number) =>
+  eventually(`${count} routes of ${id} to be ${status}`, async () => {
+    const { totals } = await operator.notifications.show(id);
+    return totals[status] === count;
+  });
 
 test('U2 I26 many notifications are cancelled by filter, those that wait to be accepted too, others unharmed', async () => {
   const since = new Date();
   await operator.channels.pause('push');
   const accepted = await publishTurn(slot.redis, 'wrong/accepted', ['user-1']);
-  await eventually('an open route', async () => {
-    const { totals } = await operator.notifications.show(accepted);
-    return totals['pending'] === 1;
-  });
+  await routesIn(accepted, 'pending', 1);
   slot.userService.fail({ failure: { kind: 'status', status: 503 } });
   const waiting = await publishTurn(slot.redis, 'wrong/waiting', ['user-2']);
   await eventually('one that waits, and says why', async () => {
@@ -235,10 +201,7 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
   slot.userService.heal();
   await operator.channels.resume('push');
   const after = await publishTurn(slot.redis, 'right', ['user-3']);
-  await eventually('the next one', async () => {
-    const { totals } = await operator.notifications.show(after);
-    return totals['published'] === 2;
-  });
+  await routesIn(after, 'published', 2);
 });
 
 test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient gets it, its keys are free, and later ones go on', async () => {
@@ -268,17 +231,10 @@ test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient ge
   const later = await publishTurn(slot.redis, 'open-71', ['user-71']);
   expect(await ended(operationId)).toMatchObject({ status: 'done', done: 3, ordered: 3 });
   await operator.bridge.resume(BY);
-  await eventually('the later one, and the one of another producer', async () => {
-    const [first, second] = await Promise.all(
-      [later, other.notificationId].map((id) => operator.notifications.show(id)),
-    );
-    return first!.totals['published'] === 2 && second!.totals['published'] === 1;
-  });
+  await routesIn(later, 'published', 2);
+  await routesIn(other.notificationId, 'published', 1);
   const ids = chosen.map(({ notificationId }) => notificationId);
-  const known = await slot.db.query('SELECT FROM notification.records WHERE notification_id = ANY ($1)', [
-    ids,
-  ]);
-  expect(known.rows).toEqual([]);
+  expect(await countOf(slot, 'records', 'notification_id = ANY ($1)', [ids])).toBe(0);
   const begun = ids.map((id) => slot.client.workflow.getHandle(notificationWorkflowId(id)).describe());
   expect((await Promise.allSettled(begun)).filter(({ status }) => status === 'fulfilled')).toEqual([]);
   expect((await operator.why('user-72')).answers).toMatchObject([
@@ -290,7 +246,7 @@ test('U2 I26 newcomer-1 what has not begun is cancelled as well: no recipient ge
 
 /** As a step leaves it that died before it could say what it did, in an operation that has ended meanwhile. */
 async function forgetSteps(operationId: string): Promise<void> {
-  await slot.client.workflow.getHandle(operationWorkflowId(operationId)).result();
+  await workflowOf(operationId).result();
   await slot.db.query('UPDATE notification.operation_items SET was_ordered = NULL WHERE operation_id = $1', [
     operationId,
   ]);
@@ -303,11 +259,7 @@ async function forgetSteps(operationId: string): Promise<void> {
 
 test('U2 U5 refused entries are corrected and published once each, by filter, also when a step is made again', async () => {
   const refuse = async (changes: Changes) => {
-    const id = (await slot.redis.xadd(
-      'notification:intents',
-      '*',
-      ...turn({ producer: 'lobby', ...changes }).flat(),
-    ))!;
+    const [id] = (await append(slot.redis, [turn({ producer: 'lobby', ...changes })])) as [string];
     await eventually(`the row of ${id}`, () => operator.malformed.show(id).catch(() => undefined));
     return id;
   };
@@ -334,14 +286,11 @@ test('U2 U5 refused entries are corrected and published once each, by filter, al
   const keyOf = (fields: string[]) => fields[fields.indexOf('idempotency_key') + 1]!;
   const corrected = entries
     .filter(([, fields]) => fields.includes('game_master'))
-    .map(([, fields]) => keyOf(fields));
-  expect(corrected.filter((key) => /^corrected|^came/.test(key)).sort()).toEqual([
-    'corrected-1',
-    'corrected-2',
-  ]);
-  await expect(operator.operations.begin('republish', { producer: 'nobody' }, BY)).rejects.toThrow(
-    'no refused entry matches',
-  );
+    .map(([, fields]) => keyOf(fields))
+    .filter((key) => /^corrected|^came/.test(key));
+  expect(corrected.sort()).toEqual(['corrected-1', 'corrected-2']);
+  const ofNobody = operator.operations.begin('republish', { producer: 'nobody' }, BY);
+  await expect(ofNobody).rejects.toThrow('no refused entry matches');
 });
 
 test('newcomer-7 the list of actions tells of every pause, resume, cancel and replay, also after a resume', async () => {
@@ -350,15 +299,9 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
   await operator.channels.resume('email', BY);
   await operator.producers.pause('game_master', { ...BY, reason: 'INC-2' });
   const open = await publishTurn(slot.redis, 'acted/open', ['user-1']);
-  await eventually(
-    'an open route',
-    async () => (await operator.notifications.show(open)).totals['pending'] === 2,
-  );
-  const cancellation = await operator.operations.begin(
-    'cancel',
-    { notificationId: open },
-    { ...BY, reason: 'INC-3' },
-  );
+  await routesIn(open, 'pending', 2);
+  const because = { ...BY, reason: 'INC-3' };
+  const cancellation = await operator.operations.begin('cancel', { notificationId: open }, because);
   await ended(cancellation.operationId);
   await operator.producers.resume('game_master', { requestedBy: 'bert' });
 
@@ -368,11 +311,7 @@ test('newcomer-7 the list of actions tells of every pause, resume, cancel and re
   await replayRoute(slot, dead, 'push:user:user-1', { ...BY, reason: 'INC-4' });
   await eventually('the replay of one', async () => (await replaysOf(dead)).length === 1);
   await holdItems(1);
-  const { operationId } = await operator.operations.begin(
-    'replay',
-    { notificationId: dead },
-    { ...BY, reason: 'INC-5' },
-  );
+  const { operationId } = await replay(dead, { reason: 'INC-5' });
   await operator.operations.pause(operationId, BY);
   await operator.operations.resume(operationId, BY);
   await operator.operations.abort(operationId, BY);
