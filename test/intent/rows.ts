@@ -65,6 +65,14 @@ export const routeIn = (
     limitMs,
   );
 
+/** Until a route's workflow waits, because its channel or producer is paused. */
+export const untilPaused = ({ client }: Slot, notificationId: string, routeRef: string) =>
+  eventually(`${routeRef} of ${notificationId} to be paused`, async () => {
+    const handle = client.workflow.getHandle(routeWorkflowId(notificationId, routeRef));
+    const metadata = await handle.query<{ currentDetails?: string }>('__temporal_workflow_metadata');
+    return metadata.currentDetails?.startsWith('Paused');
+  });
+
 /** Each with its failure in the place of its status, if it has one; in the order of their ids. */
 export const untilStatuses = (slot: Slot, notificationId: string, ...expected: string[]) =>
   eventually(`${notificationId} to be ${expected.join(', ')}`, async () => {

@@ -14,7 +14,7 @@ import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { eventually, operatorOf, slotOfTests, stackOfRun } from '../harness.ts';
 import { GATEWAY, MAIL, append } from '../service-process.ts';
 import { entryOf, publishTurn } from './entries.ts';
-import { EMAIL, PUSH, publishDead, routeIn, routesOf, usersUpTo } from './rows.ts';
+import { EMAIL, PUSH, publishDead, replayRoute, routeIn, routesOf, untilPaused, usersUpTo } from './rows.ts';
 
 const slot = slotOfTests();
 beforeAll(() =>
@@ -43,35 +43,26 @@ const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
 
 const inStatus = (id: string, route: string, status: string) => routeIn(slot, id, route, status);
 
-const detailsOf = async (workflowId: string) => {
-  const handle = slot.client.workflow.getHandle(workflowId);
-  const metadata = await handle.query<{ currentDetails?: string }>('__temporal_workflow_metadata');
-  return metadata.currentDetails;
-};
+const waitingForChannel = (id: string, route = PUSH) => untilPaused(slot, id, route);
 
-const waitingForChannel = (id: string, route = PUSH) =>
-  eventually(`${route} of ${id} to wait for its channel`, async () =>
-    (await detailsOf(routeWorkflowId(id, route)))?.startsWith('Paused'),
-  );
+/** Ids of the workflows that a list shows. */
+const listed = async (query: string): Promise<string[]> => {
+  const found: string[] = [];
+  for await (const { workflowId } of slot.client.workflow.list({ query })) found.push(workflowId);
+  return found;
+};
 
 test('I26 a paused channel publishes nothing and spends nothing, the other goes on, and resuming lets the routes go', async () => {
   expect(await pause('push', 'gateway maintenance')).toMatchObject({
-    channel: 'push',
-    status: 'paused',
-    reason: 'gateway maintenance',
-    changedBy: 'nina',
+    ...{ channel: 'push', status: 'paused', reason: 'gateway maintenance', changedBy: 'nina' },
   });
   const id = await publish('paused');
   await inStatus(id, EMAIL, 'published');
   await waitingForChannel(id);
   expect(await inStatus(id, PUSH, 'pending')).toMatchObject({ attempt_count: 0 });
-  await eventually('the paused route by its status', async () => {
-    const query = `RouteStatus = 'paused' AND NotificationId = '${id}'`;
-    for await (const { workflowId } of slot.client.workflow.list({ query })) {
-      return workflowId === routeWorkflowId(id, PUSH);
-    }
-    return undefined;
-  });
+  const paused = `RouteStatus = 'paused' AND NotificationId = '${id}'`;
+  await eventually('the paused route by its status', async () => (await listed(paused)).length > 0);
+  expect(await listed(paused)).toEqual([routeWorkflowId(id, PUSH)]);
   expect(await slot.redis.exists(GATEWAY)).toBe(0);
 
   const { operationId, ...resumed } = await resume('push');
@@ -195,13 +186,7 @@ test('I26 I43 intent-D3 cancelling a notification with many routes skips all of 
   expect(await slot.redis.exists(GATEWAY, MAIL)).toBe(0);
 }, 180_000);
 
-const replaysOf = async (id: string) =>
-  (
-    await slot.db.query<{ generation: number; requested_by: string; reason: string | null }>(
-      'SELECT generation, requested_by, reason FROM notification.replays WHERE notification_id = $1 ORDER BY generation',
-      [id],
-    )
-  ).rows;
+const replaysOf = async (id: string) => (await operatorOf(slot).notifications.show(id)).replays;
 
 /** A push route that has spent its budget, and its ended workflow. */
 async function deadLetter(key: string): Promise<string> {
@@ -213,30 +198,20 @@ async function deadLetter(key: string): Promise<string> {
   return id;
 }
 
-/** The request of `temporal workflow signal-with-start`, as docs/operate/replay-and-cancel.md has it. */
-const signalWithStart = (id: string, ...signalArgs: object[]) =>
-  slot.client.workflow.signalWithStart('notificationRoute', {
-    ...{ workflowId: routeWorkflowId(id, PUSH), taskQueue: 'intent' },
-    ...{
-      args: [{ notificationId: id, routeRef: PUSH }],
-      workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-    },
-    ...{ signal: 'replay', signalArgs },
-  });
-
 const eventIds = async () =>
   (await slot.redis.xrange(GATEWAY, '-', '+')).map(([, fields]) => fields[fields.indexOf('event_id') + 1]);
 
-/** What the Web UI does when an operator presses Reset: the same request to the same server. */
-async function resetInWebUi(workflowId: string, eventId: string): Promise<void> {
-  const { namespace } = slot.client.options;
-  const { runId } = await slot.client.workflow.getHandle(workflowId).describe();
+/** What the Web UI does when an operator presses Reset at the first point: the same request to the same server. */
+async function resetInWebUi(workflowId: string): Promise<void> {
+  const handle = slot.client.workflow.getHandle(workflowId);
+  const [{ runId }, { events }] = await Promise.all([handle.describe(), handle.fetchHistory()]);
   const { uiUrl } = stackOfRun();
   const page = await fetch(uiUrl);
-  const cookie = page.headers
+  const [cookie = ''] = page.headers
     .getSetCookie()
-    .find((text) => text.startsWith('_csrf='))!
-    .split(';')[0]!;
+    .filter((text) => text.startsWith('_csrf='))
+    .map((text) => text.split(';')[0]!);
+  const { namespace } = slot.client.options;
   const url = `${uiUrl}/api/v1/namespaces/${namespace}/workflows/${encodeURIComponent(workflowId)}/reset`;
   const response = await fetch(url, {
     method: 'POST',
@@ -248,7 +223,10 @@ async function resetInWebUi(workflowId: string, eventId: string): Promise<void> 
     },
     body: JSON.stringify({
       workflowExecution: { workflowId, runId },
-      workflowTaskFinishEventId: eventId,
+      workflowTaskFinishEventId: String(
+        events!.find(({ workflowTaskCompletedEventAttributes }) => workflowTaskCompletedEventAttributes)!
+          .eventId,
+      ),
       reason: 'the gateway is back',
       requestId: crypto.randomUUID(),
     }),
@@ -257,121 +235,84 @@ async function resetInWebUi(workflowId: string, eventId: string): Promise<void> 
     throw new Error(`the Web UI's server answered ${response.status}: ${await response.text()}`);
 }
 
-/** Ids of the events at which a workflow can be reset. */
-async function resetPoints(workflowId: string): Promise<string[]> {
-  const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
-  return (events ?? [])
-    .filter(({ workflowTaskCompletedEventAttributes: attributes }) => attributes)
-    .map(({ eventId }) => String(eventId));
-}
-
 test('I25 resetting a notification replays its dead-lettered route and leaves the published one alone', async () => {
   const id = await deadLetter('reset-notification');
   const workflowId = notificationWorkflowId(id);
   await slot.client.workflow.getHandle(workflowId).result();
   await slot.redis.del(GATEWAY);
-  await resetInWebUi(workflowId, (await resetPoints(workflowId))[0]!);
+  await resetInWebUi(workflowId);
   await inStatus(id, PUSH, 'published');
   expect(await slot.client.workflow.getHandle(workflowId).result()).toEqual({
-    outcome: 'accepted',
-    published: 2,
-    skipped: 0,
-    deadLettered: 0,
+    ...{ outcome: 'accepted', published: 2, skipped: 0, deadLettered: 0 },
   });
   expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
   expect(await slot.redis.xlen(MAIL)).toBe(1);
 });
 
-const FAILURE = 'gateway_stream_publish_failed';
-const deadLetterQuery = (): string =>
-  operatorOf(slot)
-    .views()
-    .find(({ name }) => name === 'Dead letters')!.query;
-const idsOf = async (query: string): Promise<string[]> => {
-  const found: string[] = [];
-  for await (const { workflowId } of slot.client.workflow.list({ query })) found.push(workflowId);
-  return found;
-};
-const deadLettersInTemporal = async (): Promise<string[]> =>
-  (await idsOf(deadLetterQuery())).map((workflowId) => workflowId.split('/')[1]!).sort();
-const untilListed = (ids: string[]) =>
-  eventually(
-    `the dead letters ${ids.join(', ')} alone to be listed`,
-    async () => {
-      const listed = await deadLettersInTemporal();
-      if (listed.join() === ids.toSorted().join()) return true;
-      throw new Error(`these are: ${listed.join(', ')}`);
-    },
-    30_000,
+const deadLettersInTemporal = () =>
+  listed(
+    operatorOf(slot)
+      .views()
+      .find(({ name }) => name === 'Dead letters')!.query,
   );
+const untilListed = (ids: string[]) =>
+  eventually(`the dead letters ${ids.join(', ')} alone to be listed`, async () => {
+    const found = (await deadLettersInTemporal()).map((workflowId) => workflowId.split('/')[1]!).sort();
+    if (found.join() === ids.toSorted().join()) return true;
+    throw new Error(`these are: ${found.join(', ')}`);
+  });
 
-describe('newcomer-2 the list of dead letters in the Web UI', () => {
+test('I25 newcomer-2 the list of dead letters in the Web UI loses a route that is replayed by a request to Temporal alone, by command, by filter or by a reset, and no other', async () => {
   // The rows of other tests are gone, of which nothing tells.
-  beforeEach(async () => {
-    for await (const { workflowId } of slot.client.workflow.list({
-      query: `WorkflowType = '${DEAD_LETTER_WORKFLOW}' AND ExecutionStatus = 'Running'`,
-    })) {
-      const isOver = (error: unknown) => expect(error).toBeInstanceOf(WorkflowNotFoundError);
-      await slot.client.workflow.getHandle(workflowId).signal(LOOK_SIGNAL).catch(isOver);
-    }
-    await untilListed([]);
+  const running = `WorkflowType = '${DEAD_LETTER_WORKFLOW}' AND ExecutionStatus = 'Running'`;
+  for (const workflowId of await listed(running)) {
+    const isOver = (error: unknown) => expect(error).toBeInstanceOf(WorkflowNotFoundError);
+    await slot.client.workflow.getHandle(workflowId).signal(LOOK_SIGNAL).catch(isOver);
+  }
+  await untilListed([]);
+
+  const bySignal = await deadLetter('signal');
+  const byCommand = await deadLetter('command');
+  const byFilter = await deadLetter('filter');
+  const byReset = await deadLetter('reset');
+  const dead = await deadLetter('none');
+  const all = [bySignal, byCommand, byFilter, byReset, dead];
+  await untilListed(all);
+  // One that dies again stays.
+  await replayRoute(slot, dead, PUSH);
+  await eventually('the second death', async () => (await replaysOf(dead)).length === 1);
+  await inStatus(dead, PUSH, 'dead_letter');
+  await untilListed(all);
+  await slot.redis.del(GATEWAY);
+
+  const order = { requestedBy: 'nina', reason: 'gateway is back' };
+  await replayRoute(slot, bySignal, PUSH, order);
+  await inStatus(bySignal, PUSH, 'published');
+  expect(await replaysOf(bySignal)).toMatchObject([{ generation: 1, ...order }]);
+  await untilListed([byCommand, byFilter, byReset, dead]);
+
+  const { operations } = operatorOf(slot);
+  await operations.begin('replay', { notificationId: byCommand, routeId: PUSH }, order);
+  await inStatus(byCommand, PUSH, 'published');
+  await untilListed([byFilter, byReset, dead]);
+
+  const failure = 'gateway_stream_publish_failed';
+  await operations.begin('replay', { notificationId: byFilter, failure }, order);
+  await inStatus(byFilter, PUSH, 'published');
+  await untilListed([byReset, dead]);
+
+  await resetInWebUi(routeWorkflowId(byReset, PUSH));
+  await inStatus(byReset, PUSH, 'published');
+  expect(await replaysOf(byReset)).toMatchObject([{ generation: 1, requestedBy: 'reset' }]);
+  await untilListed([dead]);
+
+  // What happened stays to be found, and so does who did it.
+  const own = `NotificationId IN (${all.map((id) => `'${id}'`).join(', ')}) AND UserId = 'user-1'`;
+  await eventually('the notifications with dead routes', async () => {
+    const found = await listed(`${own} AND WorkflowType = 'notification' AND DeadRoutes = 1`);
+    return found.length === 5;
   });
-
-  test('I25 newcomer-2 loses a route that is replayed by a request to Temporal alone, by command, by filter or by a reset, and no other', async () => {
-    const ids: Record<string, string> = {};
-    for (const way of ['signal', 'command', 'filter', 'reset', 'none']) ids[way] = await deadLetter(way);
-    await untilListed(Object.values(ids));
-    // One that dies again stays.
-    await signalWithStart(ids['none']!);
-    await eventually('the second death', async () => {
-      const isOpened = (await replaysOf(ids['none']!)).length === 1;
-      return isOpened && (await inStatus(ids['none']!, PUSH, 'dead_letter'));
-    });
-    await untilListed(Object.values(ids));
-    await slot.redis.del(GATEWAY);
-
-    const order = { requestedBy: 'nina', reason: 'gateway is back' };
-    await signalWithStart(ids['signal']!, order);
-    await inStatus(ids['signal']!, PUSH, 'published');
-    expect(await replaysOf(ids['signal']!)).toEqual([
-      { generation: 1, requested_by: order.requestedBy, reason: order.reason },
-    ]);
-    await untilListed([ids['command']!, ids['filter']!, ids['reset']!, ids['none']!]);
-
-    await operatorOf(slot).operations.begin(
-      'replay',
-      { notificationId: ids['command']!, routeId: PUSH },
-      { requestedBy: 'test' },
-    );
-    await inStatus(ids['command']!, PUSH, 'published');
-    await untilListed([ids['filter']!, ids['reset']!, ids['none']!]);
-
-    await operatorOf(slot).operations.begin(
-      'replay',
-      { notificationId: ids['filter']!, failure: FAILURE },
-      { requestedBy: 'test', reason: 'INC-42: the gateway was away' },
-    );
-    await inStatus(ids['filter']!, PUSH, 'published');
-    await untilListed([ids['reset']!, ids['none']!]);
-
-    const workflowId = routeWorkflowId(ids['reset']!, PUSH);
-    await resetInWebUi(workflowId, (await resetPoints(workflowId))[0]!);
-    await inStatus(ids['reset']!, PUSH, 'published');
-    expect(await replaysOf(ids['reset']!)).toMatchObject([{ generation: 1, requested_by: 'reset' }]);
-    await untilListed([ids['none']!]);
-
-    // What happened stays to be found, and so does who did it.
-    const own = `NotificationId IN (${Object.values(ids)
-      .map((id) => `'${id}'`)
-      .join(', ')})`;
-    await eventually('the notifications with dead routes', async () => {
-      const found = await idsOf(
-        `${own} AND WorkflowType = 'notification' AND DeadRoutes = 1 AND UserId = 'user-1'`,
-      );
-      return found.length === 5 || undefined;
-    });
-    expect(
-      await idsOf(`UserId = 'user-1' AND FailureClassification = '${FAILURE}' AND ${deadLetterQuery()}`),
-    ).toEqual([deadLetterWorkflowId(ids['none']!, PUSH)]);
-  });
+  expect(await listed(`${own} AND FailureClassification = '${failure}' AND ${running}`)).toEqual([
+    deadLetterWorkflowId(dead, PUSH),
+  ]);
 });
