@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Redis } from 'ioredis';
+import type { StreamPosition } from '../../activities/intent/entries.ts';
 import { OffsetMovedError, loadPosition, moveOffset } from '../../activities/intent/entries.ts';
 import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-watch.ts';
 import type { StreamEntry } from '../../activities/stream-read.ts';
@@ -13,6 +14,7 @@ import { intentStreamChecks } from '../../cli/intent/check.ts';
 import { why } from '../../client/why.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
+import type { StreamState } from '../../workflows/intent/contract.ts';
 import { slotOfTests } from '../harness.ts';
 import { parseIntent } from './galaxy.ts';
 
@@ -29,77 +31,73 @@ beforeEach(() => {
   stream = `intents-${(count += 1)}`;
 });
 
-const SEEN = { lastGeneratedId: '5-0', maxDeletedEntryId: '0-0', entriesAdded: 1 };
+const append = async (...ids: string[]): Promise<string> => {
+  for (const id of ids.slice(0, -1)) await slot.redis.xadd(stream, id, 'field', 'value');
+  return (await slot.redis.xadd(stream, ids.at(-1)!, 'field', 'value'))!;
+};
 
-const append = (id: string) => slot.redis.xadd(stream, id, 'field', 'value');
+const at = (offset: string, entriesPassed?: number) => ({ offset, entriesPassed });
+const kindsIn = ({ problems }: ReturnType<typeof diagnose>) => problems.map(({ kind }) => kind);
+const diagnosis = async (position: StreamPosition, seen?: StreamState) =>
+  diagnose(await inspectStream(slot.redis, stream), position, seen);
 
 describe('I39 the diagnosis', () => {
-  const at = (offset: string, entriesPassed?: number) => ({ offset, entriesPassed });
-  const kindsOf = (...args: Parameters<typeof diagnose>) =>
-    diagnose(...args).problems.map(({ kind }) => kind);
+  const SEEN = { lastGeneratedId: '5-0', maxDeletedEntryId: '0-0', entriesAdded: 1 };
 
   test('I39 a policy that evicts is a risk, and Redis says which it has', async () => {
     expect((await inspectStream(slot.redis, stream)).maxmemoryPolicy).toBe('noeviction');
-    const inspection = { stream: undefined, maxmemoryPolicy: 'allkeys-lru' };
-    expect(kindsOf(inspection, at('0-0', 0))).toEqual(['eviction_enabled']);
-    expect(kindsOf({ ...inspection, maxmemoryPolicy: undefined }, at('0-0', 0))).toEqual([]);
+    for (const [maxmemoryPolicy, kinds] of [
+      ['allkeys-lru', ['eviction_enabled']],
+      [undefined, []],
+    ] as const)
+      expect(kindsIn(diagnose({ stream: undefined, maxmemoryPolicy }, at('0-0', 0)))).toEqual(kinds);
   });
 
   test('I39 a stream that never was is not missing', async () => {
-    const inspection = await inspectStream(slot.redis, stream);
-    expect(diagnose(inspection, at('0-0', 0))).toEqual({ problems: [], entriesPassed: 0 });
-    expect(kindsOf(inspection, at('5-0'))).toEqual(['stream_missing']);
-    expect(kindsOf(inspection, at('0-0', 0), SEEN)).toEqual(['stream_missing']);
+    expect(await diagnosis(at('0-0', 0))).toEqual({ problems: [], entriesPassed: 0 });
+    expect(kindsIn(await diagnosis(at('5-0')))).toEqual(['stream_missing']);
+    expect(kindsIn(await diagnosis(at('0-0', 0), SEEN))).toEqual(['stream_missing']);
   });
 
   test('I39 fewer entries were ever added than before: the stream was replaced', async () => {
     await append('7-0');
-    const seen = { ...SEEN, entriesAdded: 2 };
-    expect(kindsOf(await inspectStream(slot.redis, stream), at('6-0', 2), seen)).toEqual([
+    expect(kindsIn(await diagnosis(at('6-0', 2), { ...SEEN, entriesAdded: 2 }))).toEqual([
       'stream_regressed',
     ]);
   });
 
   test('I39 a reader without a count takes what it finds, and counts from there', async () => {
-    for (const id of ['1-0', '2-0', '3-0', '4-0']) await append(id);
+    await append('1-0', '2-0', '3-0', '4-0');
     await slot.redis.xtrim(stream, 'MAXLEN', 2);
-    const inspection = await inspectStream(slot.redis, stream);
-    expect(diagnose(inspection, at('1-0'))).toEqual({ problems: [], entriesPassed: 2 });
-    expect(diagnose(inspection, at('1-0', 1))).toMatchObject({
-      problems: [{ kind: 'entries_lost' }],
-      entriesPassed: 2,
-    });
-    expect(diagnose(inspection, at('4-0', 3))).toMatchObject({
-      problems: [{ kind: 'entries_lost' }],
-      entriesPassed: 4,
-    });
+    const lost = [{ kind: 'entries_lost' }];
+    expect(await diagnosis(at('1-0'))).toEqual({ problems: [], entriesPassed: 2 });
+    expect(await diagnosis(at('1-0', 1))).toMatchObject({ problems: lost, entriesPassed: 2 });
+    expect(await diagnosis(at('4-0', 3))).toMatchObject({ problems: lost, entriesPassed: 4 });
   });
 
   test('I39 what was trimmed before anything was read is found, even when all is gone', async () => {
-    for (const id of ['1-0', '2-0']) await append(id);
+    await append('1-0', '2-0');
     await slot.redis.xtrim(stream, 'MAXLEN', 0);
-    expect(diagnose(await inspectStream(slot.redis, stream), at('0-0', 0))).toMatchObject({
-      problems: [
-        { kind: 'entries_lost', message: expect.stringContaining('2 entries were deleted') as string },
-      ],
-      entriesPassed: 2,
+    const message = expect.stringContaining('2 entries were deleted') as string;
+    expect(await diagnosis(at('0-0', 0))).toMatchObject({
+      ...{ problems: [{ kind: 'entries_lost', message }], entriesPassed: 2 },
     });
   });
 
   test('I39 trimming and deleting what was read is no finding', async () => {
-    for (const id of ['1-0', '2-0', '3-0']) await append(id);
+    await append('1-0', '2-0', '3-0');
     await slot.redis.xdel(stream, '2-0');
-    expect(kindsOf(await inspectStream(slot.redis, stream), at('3-0', 3))).toEqual([]);
+    expect(kindsIn(await diagnosis(at('3-0', 3)))).toEqual([]);
     await slot.redis.xtrim(stream, 'MAXLEN', 0);
-    expect(kindsOf(await inspectStream(slot.redis, stream), at('3-0', 3))).toEqual([]);
+    expect(kindsIn(await diagnosis(at('3-0', 3)))).toEqual([]);
   });
 
   test('I39 a deletion that an earlier check saw is not found again', async () => {
-    for (const id of ['1-0', '2-0', '3-0']) await append(id);
+    await append('1-0', '2-0', '3-0');
     await slot.redis.xdel(stream, '2-0');
     const inspection = await inspectStream(slot.redis, stream);
-    expect(kindsOf(inspection, at('1-0'))).toEqual(['entries_lost']);
-    expect(kindsOf(inspection, at('1-0'), inspection.stream)).toEqual([]);
+    expect(kindsIn(diagnose(inspection, at('1-0')))).toEqual(['entries_lost']);
+    expect(kindsIn(diagnose(inspection, at('1-0'), inspection.stream))).toEqual([]);
   });
 });
 
@@ -124,11 +122,11 @@ describe('I39 reading again', () => {
   });
 
   test('I39 the offset goes back from where the reader holds it, and only from there', async () => {
-    expect(await loadPosition(slot.db, stream, '0-0')).toEqual({ offset: '0-0', entriesPassed: 0 });
-    await moveOffset(slot.db, stream, '0-0', { offset: '9-0', entriesPassed: 4 });
-    const back = { offset: '1-0', entriesPassed: undefined };
+    expect(await loadPosition(slot.db, stream, '0-0')).toEqual(at('0-0', 0));
+    await moveOffset(slot.db, stream, '0-0', at('9-0', 4));
+    const back = at('1-0');
     await expect(moveOffset(slot.db, stream, '8-0', back)).rejects.toThrow(OffsetMovedError);
-    expect(await loadPosition(slot.db, stream, '0-0')).toEqual({ offset: '9-0', entriesPassed: 4 });
+    expect(await loadPosition(slot.db, stream, '0-0')).toEqual(at('9-0', 4));
     await moveOffset(slot.db, stream, '9-0', back);
     expect(await loadPosition(slot.db, stream, '0-0')).toEqual(back);
   });
@@ -147,7 +145,9 @@ test('security-3 intent-D4 I4 of entries that are too large only the first bytes
   const proxy = await startTcpProxy(slot.endpoints.redis);
   const connection = new Redis({ host: proxy.host, port: proxy.port, db: slot.slot });
   const { readAfter } = await openStream(connection, {
-    ...{ stream, maxEntryBytes: MAX_ENTRY_BYTES, batchSize: 100 },
+    stream,
+    maxEntryBytes: MAX_ENTRY_BYTES,
+    batchSize: 100,
   });
   const read: StreamEntry[] = [];
   let reads = 0;
@@ -173,7 +173,7 @@ test('security-3 intent-D4 I4 of entries that are too large only the first bytes
 
 describe('security-1 an entry with the last possible id', () => {
   test('security-1 is read behind the entries in front of it, and nothing is looked for behind it', async () => {
-    for (const id of ['1-0', '2-0', LAST]) await append(id);
+    await append('1-0', '2-0', LAST);
     const connection = slot.redis.duplicate();
     const { readAfter } = await openStream(connection, { stream, maxEntryBytes: 1_000, batchSize: 100 });
     const read = await readAfter('0-0', offsetKey(stream), 1);
@@ -212,10 +212,7 @@ describe('security-1 an entry with the last possible id', () => {
 });
 
 describe('security-1 ids ahead of the clock', () => {
-  const kinds = async () =>
-    diagnose(await inspectStream(slot.redis, stream), { offset: '0-0', entriesPassed: 0 }).problems.map(
-      ({ kind }) => kind,
-    );
+  const kinds = async () => kindsIn(await diagnosis(at('0-0', 0)));
   const doctor = async () => {
     const [check] = intentStreamChecks(
       resources(),
@@ -236,8 +233,7 @@ describe('security-1 ids ahead of the clock', () => {
   });
 
   test('security-1 bug-P16 the age of an entry grows from when the process first saw it', async () => {
-    await append(AHEAD);
-    await append('*');
+    await append(AHEAD, '*');
     const nowMs = Date.now();
     expect(await ageMs(nowMs)).toBe(0);
     expect(await ageMs(nowMs + 700_000)).toBe(700_000);
@@ -256,10 +252,10 @@ describe('security-1 ids ahead of the clock', () => {
   test('security-1 the script of the runbook sets them back, once what is ahead was read', async () => {
     const honest = await append('*');
     await append(AHEAD);
-    const unread = (await append('*'))!;
+    const unread = await append('*');
     await expect(slot.redis.eval(SET_BACK, 1, stream, AHEAD)).rejects.toThrow('smaller than');
     await slot.redis.eval(SET_BACK, 1, stream, unread);
-    const next = (await append('*'))!;
+    const next = await append('*');
     expect((await slot.redis.xrange(stream, '-', '+')).map(([id]) => id)).toEqual([honest, next]);
     expect(Number(next.split('-')[0])).toBeLessThan(Date.now() + 60_000);
     expect(await kinds()).not.toContain('stream_ids_ahead');

@@ -35,7 +35,6 @@ async function start(): Promise<void> {
   service = await slot.startService({
     NOTIFICATION_RECONCILIATION_INTERVAL: '1s',
     NOTIFICATION_INTENTS_STREAM: stream,
-    NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
   });
 }
 async function stop(): Promise<void> {
