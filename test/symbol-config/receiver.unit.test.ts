@@ -51,10 +51,7 @@ afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const startAlert = (options: Partial<ReceiverOptions<'price_alert'>> = {}) =>
   createAlertReceiver({
-    store: fileSymbolStore(file),
-    log,
-    secrets: [SECRET],
-    ...options,
+    ...{ store: fileSymbolStore(file), log, secrets: [SECRET], ...options },
   } as ReceiverOptions<'price_alert'>);
 const startCollector = (options: Partial<ReceiverOptions<'price_collector'>> = {}) =>
   createCollectorReceiver({
@@ -62,20 +59,40 @@ const startCollector = (options: Partial<ReceiverOptions<'price_collector'>> = {
     defaults: DEFAULTS,
   } as ReceiverOptions<'price_collector'> & { defaults: SymbolMetadata[] });
 
+const errors = () => lines.filter(({ level }) => level === 'error').map(({ message }) => message);
 const stored = (): unknown => JSON.parse(readFileSync(file, 'utf8'));
 const alertPush = (version: number, ...symbols: string[]) => ({ version, symbols });
 const unreachable = () => Promise.reject(new Error('the registry is away'));
 
 describe('pushes', () => {
-  test('S5 the same list any number of times is as good as once', async () => {
+  test('S5 S6 each outcome has its HTTP status; repeats and what is refused change nothing', async () => {
     const alert = await startAlert();
-    const push = alertPush(3, 'BTC', 'ETH');
-    expect(await alert.apply(push)).toEqual({ outcome: 'applied', version: 3 });
+    const answerTo = async (body: unknown) => {
+      const { status, answer } = await alert.answer(signed(JSON.stringify(body) ?? 'not JSON'));
+      const { outcome, error } = answer as { outcome?: string; error?: { code: string } };
+      return [status, outcome ?? error?.code, heldVersionIn(JSON.stringify(answer))];
+    };
+    const push = alertPush(5, 'BTC', 'ETH');
+    expect(await answerTo(push)).toEqual([200, 'applied', undefined]);
     for (let again = 0; again < 3; again += 1) {
-      expect(await alert.apply(push)).toEqual({ outcome: 'unchanged', version: 3 });
+      expect(await answerTo(push)).toEqual([200, 'unchanged', undefined]);
+    }
+    expect(await answerTo(alertPush(4, 'BTC'))).toEqual([409, 'older_version', 5]);
+    expect(await answerTo(alertPush(6))).toEqual([422, 'empty_symbols', undefined]);
+    const wrongSymbols: unknown[] = ['BTC', [BTC]];
+    for (const body of [
+      ...[undefined, null, 7, {}, { version: 0, symbols: ['BTC'] }],
+      ...wrongSymbols.map((symbols) => ({ version: 6, symbols })),
+    ]) {
+      lines.length = 0;
+      expect(await answerTo(body)).toEqual([422, 'invalid_push', undefined]);
+      expect(lines).toEqual([{ level: 'error', message: 'symbols refused' }]);
     }
     expect(alert.held()).toEqual({ source: 'push', ...push });
     expect(stored()).toEqual(push);
+    expect(await (await startCollector()).apply(alertPush(1, 'BTC'))).toMatchObject({
+      outcome: 'invalid_push',
+    });
   });
 
   test('S5 an older version changes nothing, however the pushes cross', async () => {
@@ -100,43 +117,6 @@ describe('pushes', () => {
   ])('kinds-V8 a refusal that does not say which version is held: %s', (body) =>
     expect(heldVersionIn(body)).toBeUndefined(),
   );
-
-  test('S6 an empty list is refused with a logged error, and nothing changes', async () => {
-    const alert = await startAlert();
-    await alert.apply(alertPush(1, 'BTC'));
-    expect(await alert.apply(alertPush(2))).toMatchObject({ outcome: 'empty_symbols' });
-    expect(lines).toContainEqual({ level: 'error', message: 'symbols refused' });
-    expect(alert.held()).toEqual({ source: 'push', version: 1, symbols: ['BTC'] });
-    expect(stored()).toEqual(alertPush(1, 'BTC'));
-  });
-
-  test('S6 what is no list of its kind is refused', async () => {
-    const [alert, collector] = [await startAlert(), await startCollector()];
-    for (const body of [
-      undefined,
-      null,
-      7,
-      {},
-      { version: 0, symbols: ['BTC'] },
-      { version: 1, symbols: 'BTC' },
-    ]) {
-      expect(await alert.apply(body)).toMatchObject({ outcome: 'invalid_push' });
-    }
-    expect(await alert.apply({ version: 1, symbols: [BTC] })).toMatchObject({ outcome: 'invalid_push' });
-    expect(await collector.apply(alertPush(1, 'BTC'))).toMatchObject({ outcome: 'invalid_push' });
-  });
-
-  test('S5 S6 each outcome has its HTTP status', async () => {
-    const alert = await startAlert();
-    const statusOf = async (body: string) => (await alert.answer(signed(body))).status;
-    expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
-    expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
-    expect(await statusOf(JSON.stringify(alertPush(4, 'BTC')))).toBe(409);
-    const { answer } = await alert.answer(signed(JSON.stringify(alertPush(4, 'BTC'))));
-    expect(heldVersionIn(JSON.stringify(answer))).toBe(5);
-    expect(await statusOf(JSON.stringify(alertPush(6)))).toBe(422);
-    expect(await statusOf('not JSON')).toBe(422);
-  });
 
   test('S6 a list that cannot be kept is not acknowledged, and not used', async () => {
     const store = { load: async () => undefined, save: () => Promise.reject(new Error('disk full')) };
@@ -215,10 +195,7 @@ describe('starts', () => {
     const store = { load: silent, save: async () => undefined };
     const alert = await startAlert({ store, askRegistry: silent, startLimitMs: 20 });
     expect(alert.held()).toEqual({ source: 'allow_all' });
-    expect(lines.filter(({ level }) => level === 'error').map(({ message }) => message)).toEqual([
-      'stored symbols cannot be used',
-      'symbols cannot be had from the registry',
-    ]);
+    expect(errors()).toEqual(['stored symbols cannot be used', 'symbols cannot be had from the registry']);
   });
 
   test('S6 with neither: a collector has its static defaults, an alert allows every symbol', async () => {
@@ -242,10 +219,7 @@ describe('starts', () => {
     writeFileSync(file, content);
     const collector = await startCollector({ askRegistry: async () => ({ version: 9, symbols: [] }) });
     expect(collector.held()).toEqual({ source: 'defaults', symbols: DEFAULTS });
-    expect(lines.filter(({ level }) => level === 'error').map(({ message }) => message)).toEqual([
-      'stored symbols cannot be used',
-      'symbols cannot be had from the registry',
-    ]);
+    expect(errors()).toEqual(['stored symbols cannot be used', 'symbols cannot be had from the registry']);
   });
 });
 

@@ -12,6 +12,8 @@ const TARGET = {
 };
 const OTHER = { name: 'eu-alert-1', kind: 'price_alert', geo: 'eu', url: 'http://alert.internal/symbols' };
 
+const targetWith = (changes: object) => ({ ...TARGET, ...changes });
+
 const scratch = scratchFolder('targets');
 const fileWith = (content: unknown): string =>
   scratch.write('targets.json', typeof content === 'string' ? content : JSON.stringify(content));
@@ -30,22 +32,18 @@ test.each<[string, unknown, string]>([
   ['an empty list', [], 'at least one target'],
   [
     'an unknown kind',
-    [{ ...TARGET, kind: 'price' }],
+    [targetWith({ kind: 'x' })],
     'entry 1 kind must be one of price_collector, price_alert',
   ],
   [
     'an invalid URL',
-    [TARGET, { ...OTHER, url: 'alert.internal' }],
+    [OTHER, targetWith({ url: 'alert.internal' })],
     'entry 2 url must be an http or https URL',
   ],
-  [
-    'a password in a URL',
-    [{ ...TARGET, url: 'http://a:b@collector.internal' }],
-    'must not hold a user or password',
-  ],
-  ['a name used twice', [TARGET, { ...OTHER, name: TARGET.name }], 'entry 2 name eu-collector is used twice'],
-  ['a URL used twice', [TARGET, { ...OTHER, url: TARGET.url }], 'is used twice'],
-  ['a misspelt field', [{ ...TARGET, region: 'eu' }], 'region'],
+  ['a password in a URL', [targetWith({ url: 'http://a:b@c.internal' })], 'must not hold a user or password'],
+  ['a name used twice', [OTHER, targetWith({ name: OTHER.name })], 'entry 2 name eu-alert-1 is used twice'],
+  ['a URL used twice', [OTHER, targetWith({ url: OTHER.url })], 'is used twice'],
+  ['a misspelt field', [targetWith({ region: 'eu' })], 'region'],
 ])('S1 a file with %s is refused with its name and place', (_what, content, problem) => {
   const file = fileWith(content);
   const problems = problemsOf(file);
