@@ -10,10 +10,11 @@ import {
   parseCallbackPath,
 } from '../../api/account-callback/callback.ts';
 import { signedHeaders } from '../../api/webhooks.ts';
+import type { SignedCall } from '../../client/webhook-proof.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
 import type { BodyPage } from '../published-contract.ts';
 import { publishedContract, schemaNamed } from '../published-contract.ts';
-import { HOUR, MIDNIGHT } from './callbacks.ts';
+import { HOUR, MIDNIGHT, MINUTE } from './callbacks.ts';
 
 const KEY: CallbackKey = { kind: 'hourly', userId: 'ann/é', periodStartMs: MIDNIGHT };
 const VALUES: CallbackValues = {
@@ -30,30 +31,18 @@ const [SECRET, NEXT_SECRET, FOREIGN_SECRET] = ['own', 'next', 'foreign'].map(
   (name) => `whsec_${Buffer.from(name.padEnd(32, '.')).toString('base64')}`,
 ) as [string, string, string];
 
-interface Signing {
-  key?: CallbackKey;
-  secrets?: readonly string[];
-  body?: string;
-  at?: Date;
-}
+const bodyOf = (values: Partial<CallbackValues> = {}, key = KEY) =>
+  callbackBody({ ...key, ...VALUES, ...values });
 
 /** As the service sends it, but for what is said otherwise. */
-const requestOf = (values: Partial<CallbackValues> = {}, signing: Signing = {}) => {
-  const {
-    key = KEY,
-    secrets = [SECRET],
-    body = callbackBody({ ...key, ...VALUES, ...values }),
-    at,
-  } = signing;
-  return {
-    path: callbackPath(key)!,
-    headers: {
-      'idempotency-key': callbackIdempotencyKey(key),
-      ...signedHeaders(secrets, callbackWebhookId(key), body, at),
-    } as Record<string, string>,
-    body,
-  };
-};
+const requestOf = (body = bodyOf(), key = KEY, secrets: readonly string[] = [SECRET], at?: Date) => ({
+  path: callbackPath(key)!,
+  headers: {
+    'idempotency-key': callbackIdempotencyKey(key),
+    ...signedHeaders(secrets, callbackWebhookId(key), body, at),
+  } as Record<string, string>,
+  body,
+});
 const open = () => {
   const store = memoryCallbackStore();
   return { store, receiver: createCallbackReceiver({ store, log, secrets: [SECRET] }) };
@@ -61,63 +50,55 @@ const open = () => {
 
 test('C7 a callback any number of times is as good as once; the latest of a period is kept', async () => {
   const { store, receiver } = open();
-  expect(await receiver.answer(requestOf())).toMatchObject({ status: 200, answer: { outcome: 'stored' } });
-  for (let again = 0; again < 3; again += 1) {
-    expect(await receiver.answer(requestOf())).toMatchObject({
-      status: 200,
-      answer: { outcome: 'unchanged' },
-    });
-  }
-  expect(await receiver.answer(requestOf({ closingValue: '1' }))).toMatchObject({
-    status: 200,
-    answer: { outcome: 'replaced' },
-  });
-  expect(store.get(KEY)).toEqual(callbackSchema.parse(JSON.parse(requestOf({ closingValue: '1' }).body)));
+  const corrected = bodyOf({ closingValue: '1' });
+  for (const [body, outcome] of [
+    [bodyOf(), 'stored'],
+    ...Array<[string, string]>(3).fill([bodyOf(), 'unchanged']),
+    [corrected, 'replaced'],
+  ] as const)
+    expect(await receiver.answer(requestOf(body))).toMatchObject({ status: 200, answer: { outcome } });
+  expect(store.get(KEY)).toEqual(callbackSchema.parse(JSON.parse(corrected)));
   const day = { ...KEY, kind: 'daily' as const };
-  expect(await receiver.answer(requestOf({}, { key: day }))).toMatchObject({ answer: { outcome: 'stored' } });
+  expect(await receiver.answer(requestOf(bodyOf({}, day), day))).toMatchObject({
+    answer: { outcome: 'stored' },
+  });
   expect(store.get(day)).toBeDefined();
 });
 
 test('C7 what is no callback is refused with a logged error, and nothing is kept', async () => {
   const { store, receiver } = open();
-  const good = JSON.parse(requestOf().body) as Record<string, unknown>;
-  const bodies: unknown[] = [
-    ...[undefined, null, 7, [], {}, '__proto__'],
+  const changes: object[] = [
     ...['period_start_ms', 'peak_value', 'bottom_at_ms', 'closing_value'].map((field) => ({
-      ...good,
       [field]: undefined,
     })),
-    { ...good, peak_value: 10.5 },
-    { ...good, peak_value: '1e9' },
-    { ...good, closing_value: 'NaN' },
-    { ...good, closing_value: '9'.repeat(61) },
-    { ...good, peak_value: '-3.1' },
-    { ...good, period_start_ms: MIDNIGHT + 1, period_end_ms: MIDNIGHT + 1 + HOUR },
-    { ...good, period_end_ms: MIDNIGHT + 2 * HOUR },
-    { ...good, peak_at_ms: MIDNIGHT + HOUR },
-    { ...good, bottom_at_ms: MIDNIGHT - 1 },
-    { ...good, period_start_ms: '0' },
-    { ...good, filler: 'x'.repeat(5_000) },
+    ...[10.5, '1e9', '-3.1'].map((peak_value) => ({ peak_value })),
+    ...['NaN', '9'.repeat(61)].map((closing_value) => ({ closing_value })),
+    { period_start_ms: MIDNIGHT + 1, period_end_ms: MIDNIGHT + 1 + HOUR },
+    { period_end_ms: MIDNIGHT + 2 * HOUR },
+    { peak_at_ms: MIDNIGHT + HOUR },
+    { bottom_at_ms: MIDNIGHT - 1 },
+    { period_start_ms: '0' },
+    { filler: 'x'.repeat(5_000) },
   ];
-  for (const body of bodies) {
+  const good = JSON.parse(bodyOf()) as { period_start_ms: unknown };
+  for (const body of [
+    ...[undefined, null, 7, [], {}, '__proto__'],
+    ...changes.map((change) => ({ ...good, ...change })),
+  ]) {
     lines.length = 0;
     // Signed for the period that it names.
     const { period_start_ms: named } = (body ?? {}) as { period_start_ms?: unknown };
     const key = { ...KEY, periodStartMs: typeof named === 'number' ? named : MIDNIGHT };
-    const text = JSON.stringify(body) ?? 'not JSON';
-    const answered = await receiver.answer(requestOf({}, { key, body: text }));
+    const answered = await receiver.answer(requestOf(JSON.stringify(body) ?? 'not JSON', key));
     expect([body, answered.status]).toEqual([body, 422]);
     expect(lines).toEqual(['account callback refused']);
   }
   const { headers } = requestOf();
   const otherKey = { ...headers, 'idempotency-key': 'another' };
   expect((await receiver.answer({ ...requestOf(), headers: otherKey })).status).toBe(422);
-  for (const path_ of [
-    '/',
-    '/api/v1/internal/portfolios//callbacks/hourly',
-    '/api/v1/internal/portfolios/%/callbacks/daily',
-  ]) {
-    expect((await receiver.answer({ ...requestOf(), path: path_ })).status).toBe(404);
+  for (const user of ['', '%']) {
+    const path = `/api/v1/internal/portfolios/${user}/callbacks/hourly`;
+    expect((await receiver.answer({ ...requestOf(), path })).status).toBe(404);
   }
   expect(store.get(KEY)).toBeUndefined();
 });
@@ -129,38 +110,29 @@ test('C7 what cannot be kept is not acknowledged', async () => {
 });
 
 describe('who calls', () => {
-  const MINUTE = 60_000;
   const other = { ...KEY, userId: 'bob' };
   const good = requestOf();
-  const without = (name: string) => ({ ...good, headers: { ...good.headers, [name]: undefined } });
+  const withHeaders = (headers: object) => ({ ...good, headers: { ...good.headers, ...headers } });
+  const sentTo = (key: CallbackKey) => ({
+    ...withHeaders({ 'idempotency-key': undefined }),
+    path: callbackPath(key)!,
+  });
+  const signedAfterMs = (ms: number) => requestOf(bodyOf(), KEY, [SECRET], new Date(Date.now() + ms));
 
-  test.each([
+  test.each<[string, SignedCall & { path: string }]>([
     ['without any header', { ...good, headers: {} }],
-    ['without webhook-id', without('webhook-id')],
-    ['without webhook-timestamp', without('webhook-timestamp')],
-    ['without webhook-signature', without('webhook-signature')],
-    [
-      'with several signatures headers',
-      { ...good, headers: { ...good.headers, 'webhook-signature': ['v1,x', 'v1,y'] } },
-    ],
-    ['signed with a foreign secret', requestOf({}, { secrets: [FOREIGN_SECRET] })],
-    ['signed six minutes ago', requestOf({}, { at: new Date(Date.now() - 6 * MINUTE) })],
-    ['signed six minutes ahead', requestOf({}, { at: new Date(Date.now() + 6 * MINUTE) })],
-    ['with another body', { ...good, body: requestOf({ peakValue: '11' }).body }],
-    ['with a later time', { ...good, headers: { ...good.headers, 'webhook-timestamp': String(Date.now()) } }],
-    ['with another id', { ...good, headers: { ...good.headers, 'webhook-id': callbackWebhookId(other) } }],
-    [
-      'sent on to another user',
-      { ...good, path: callbackPath(other)!, headers: { ...good.headers, 'idempotency-key': undefined } },
-    ],
-    [
-      'sent on as a day',
-      {
-        ...good,
-        path: callbackPath({ ...KEY, kind: 'daily' })!,
-        headers: { ...good.headers, 'idempotency-key': undefined },
-      },
-    ],
+    ['without webhook-id', withHeaders({ 'webhook-id': undefined })],
+    ['without webhook-timestamp', withHeaders({ 'webhook-timestamp': undefined })],
+    ['without webhook-signature', withHeaders({ 'webhook-signature': undefined })],
+    ['with several signatures headers', withHeaders({ 'webhook-signature': ['v1,x', 'v1,y'] })],
+    ['signed with a foreign secret', requestOf(bodyOf(), KEY, [FOREIGN_SECRET])],
+    ['signed six minutes ago', signedAfterMs(-6 * MINUTE)],
+    ['signed six minutes ahead', signedAfterMs(6 * MINUTE)],
+    ['with another body', { ...good, body: bodyOf({ peakValue: '11' }) }],
+    ['with a later time', withHeaders({ 'webhook-timestamp': String(Date.now()) })],
+    ['with another id', withHeaders({ 'webhook-id': callbackWebhookId(other) })],
+    ['sent on to another user', sentTo(other)],
+    ['sent on as a day', sentTo({ ...KEY, kind: 'daily' })],
   ])('security-10 a callback %s is refused, and nothing is kept', async (_, request) => {
     const { store, receiver } = open();
     expect(await receiver.answer(request)).toMatchObject({
@@ -174,7 +146,7 @@ describe('who calls', () => {
     const secrets = [SECRET];
     const receiver = createCallbackReceiver({ store: memoryCallbackStore(), log, secrets: () => secrets });
     const statusOf = async (...signing: string[]) =>
-      (await receiver.answer(requestOf({}, { secrets: signing }))).status;
+      (await receiver.answer(requestOf(bodyOf(), KEY, signing))).status;
     expect(await statusOf(SECRET, NEXT_SECRET)).toBe(200);
     expect(await statusOf(NEXT_SECRET)).toBe(401);
     secrets.unshift(NEXT_SECRET);
@@ -207,7 +179,7 @@ test('C7 what is sent fits the published contract and the schema, and the exampl
   const { document, problems } = publishedContract<BodyPage<'post'>>(
     'account-callback/callback-openapi.yaml',
   );
-  const body: unknown = JSON.parse(requestOf().body);
+  const body: unknown = JSON.parse(bodyOf());
   expect(problems(schemaNamed('Callback'), body)).toEqual([]);
   expect(problems(schemaNamed('Callback'), { ...(body as object), peak_value: 1 })).not.toEqual([]);
   const [route] = Object.values(document.paths);
@@ -219,12 +191,11 @@ test('C7 what is sent fits the published contract and the schema, and the exampl
 });
 
 test('C7 no two callbacks share a key: a repeat is told from the next period by it', () => {
-  const keys = [
-    KEY,
-    { ...KEY, periodStartMs: MIDNIGHT + HOUR },
-    { ...KEY, kind: 'daily' as const },
-    { ...KEY, userId: 'ann' },
+  const others: Partial<CallbackKey>[] = [
+    { periodStartMs: MIDNIGHT + HOUR },
+    { kind: 'daily' },
+    { userId: 'ann' },
   ];
-  expect(new Set(keys.map(callbackIdempotencyKey)).size).toBe(keys.length);
-  expect(callbackIdempotencyKey({ ...KEY })).toBe(callbackIdempotencyKey(KEY));
+  const keys = [{}, ...others].map((other) => callbackIdempotencyKey({ ...KEY, ...other }));
+  expect(new Set(keys).size).toBe(4);
 });
