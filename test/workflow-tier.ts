@@ -26,10 +26,8 @@ import {
   globalHandlers,
   parseWorkflowCode,
 } from './sdk-internals.ts';
-import type { ActivityCall, ActivityCommand } from './workflow-tier/activity.ts';
-import { Activity } from './workflow-tier/activity.ts';
-import type { AnyFunction, Outcome } from './workflow-tier/answers.ts';
-import { answerOf, valueOf } from './workflow-tier/answers.ts';
+import type { ActivityCall, ActivityCommand, AnyFunction, Outcome } from './workflow-tier/activity.ts';
+import { Activity, answerOf, valueOf } from './workflow-tier/activity.ts';
 import type { Due } from './workflow-tier/clock.ts';
 import { Clock, MOST_STEPS } from './workflow-tier/clock.ts';
 import type { Fields } from './workflow-tier/payloads.ts';
@@ -46,7 +44,7 @@ import {
   valuesOf,
 } from './workflow-tier/payloads.ts';
 
-export { type Fakes, hold, silence } from './workflow-tier/answers.ts';
+export { type Fakes, hold, silence } from './workflow-tier/activity.ts';
 
 type Job = coresdk.workflow_activation.IWorkflowActivationJob;
 type Command = coresdk.workflow_commands.IWorkflowCommand;
