@@ -8,11 +8,7 @@ import { startPortfolioService } from '../../dev/stand-ins/account-callback/port
 import type { CallerProof } from '../../client/webhook-proof.ts';
 import type { Service } from '../../workers/service.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
-import {
-  CALLBACK_STATUS_QUERY,
-  RUN_NOW_UPDATE,
-  accountCallbackWorkflowId,
-} from '../../workflows/account-callback/contract.ts';
+import { RUN_NOW_UPDATE, accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { Slot } from '../harness.ts';
 import { DAY, HOUR } from './values.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
@@ -33,23 +29,29 @@ export const CALLBACK_ENV = {
 };
 
 /**
- * @param given another owner's slot, which that owner releases. Default: one that is taken for it, with the schema of this checkout.
+ * The bench of a file of tests.
+ *
+ * @param given another owner's slot, which that owner releases. Default: one that is taken for it.
  * @param proof what the portfolio service asks of a caller.
  */
-export async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
+export const benchOfTests = (given?: Slot, proof?: CallerProof) =>
+  ofTests(
+    () => takeCallbackBench(given, proof),
+    (bench) => bench.release(),
+  );
+
+async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
   const slot = given ?? (await takeSlot());
   // What a test stores before the first start has its shard already.
   if (!given) await slot.db.query('UPDATE notification.callback_settings SET shards = 1');
   const portfolio = await startPortfolioService(proof ? { proof } : {});
   let entries = 0;
-  const handle = (shard = 0) => slot.client.workflow.getHandle(accountCallbackWorkflowId(shard));
   const rows = async <Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> =>
     (await slot.db.query<Row>(sql, values)).rows;
 
   return {
     slot,
     portfolio,
-    handle,
     rows,
     /** One shard unless `env` says otherwise. */
     startService: (env?: Record<string, string>): Promise<Service> =>
@@ -60,8 +62,10 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
         slot.db,
         inputs.map((input) => ({ id: `${MIDNIGHT}-${(entries += 1)}`, input })),
       ),
-    status: (shard?: number) => handle(shard).query<CallbackState>(CALLBACK_STATUS_QUERY),
-    runNow: (shard?: number) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+    runNow: (shard = 0) =>
+      slot.client.workflow
+        .getHandle(accountCallbackWorkflowId(shard))
+        .executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
     operator: () => operatorOf(slot, 'http://ui.test'),
     /** Callbacks of a kind that were received. */
     calls: (kind: CallbackKind) => portfolio.calls.filter((call) => call.kind === kind),
@@ -89,16 +93,12 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
     async empty(): Promise<void> {
       portfolio.forget();
       // An activity of a terminated alarm may be in the middle of a transaction over these tables.
-      await eventually('the tables to be empty', () =>
-        slot.db
-          .query(
-            'TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks',
-          )
-          .then(
-            () => true,
-            (error: { code?: string }) => error.code !== DEADLOCK && Promise.reject(error as Error),
-          ),
-      );
+      await eventually('the tables to be empty', async () => {
+        await slot.db.query(
+          'TRUNCATE notification.callback_trackings, notification.callback_snapshots, notification.failed_callbacks',
+        );
+        return true;
+      });
     },
     async release(): Promise<void> {
       if (!given) await slot.release();
@@ -106,16 +106,6 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
     },
   };
 }
-
-/** The bench of a file of tests. */
-export const benchOfTests = (...given: Parameters<typeof takeCallbackBench>) =>
-  ofTests(
-    () => takeCallbackBench(...given),
-    (bench) => bench.release(),
-  );
-
-/** SQLSTATE. */
-const DEADLOCK = '40P01';
 
 /** Waits until consumers have taken all account inputs that there are. */
 export const inputsTaken = (redis: Redis) =>
