@@ -151,6 +151,6 @@ export const SYMBOL_CONFIG_MUTANTS: HandWritten[] = [
     replace: 'watchPostgres($<arguments.0>, async () => undefined && pushToAll())',
     wrong: 'wrong payload',
     what: 'after the restore of PostgreSQL targets stay on a list that the rows do not know, until reconciliation',
-    suite: service('symbol-config/put-back', 'S5 I52 a PostgreSQL'),
+    suite: service('symbol-config/e2e', 'S5 I52 a PostgreSQL'),
   },
 ];

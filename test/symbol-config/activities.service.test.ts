@@ -86,11 +86,7 @@ test('S1 S3 targets that failed are pushed to until they acknowledge, and no oth
   await registry.write(['BTC', 'LINK']);
   const version = await snapshot();
   const first = await activities.pushSymbols(version, 'all');
-  expect(first).toMatchObject({
-    pushed: TARGETS,
-    retryMs: 1_000,
-    reconciliationMs: RECONCILIATION_MS,
-  });
+  expect(first).toMatchObject({ pushed: TARGETS, retryMs: 1_000, reconciliationMs: RECONCILIATION_MS });
   expect([...first.failedTargets].sort()).toEqual(down);
   for (const retryMs of [2_000, 60_000])
     expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 10, retryMs });
@@ -134,23 +130,13 @@ test('bug-P14 a target that answers 410 is pushed to only with all others, and s
   expect(await rowOf(gone)).toMatchObject({ is_gone: false });
 });
 
-test.each([
-  { retryAfter: '2', waitMs: 2_000 },
-  { retryAfter: '0', waitMs: 1_000 },
-  { retryAfter: '3600', waitMs: 60_000 },
-])(
-  'bug-P14 a target that says $retryAfter s is pushed to after $waitMs ms',
-  async ({ retryAfter, waitMs }) => {
-    const version = await change(`LATER-${retryAfter}`);
-    registry.targets.fail({
-      target: 'us-east-alert-2',
-      failure: { kind: 'status', status: 429, headers: { 'retry-after': retryAfter } },
-      times: 1,
-    });
-    expect(await activities.pushSymbols(version, 'all')).toMatchObject({ retryMs: waitMs });
-    await activities.pushSymbols(version, 'all');
-  },
-);
+test('bug-P14 a target that says when it wants the next push gets it then', async () => {
+  const version = await change('LATER');
+  const failure = { kind: 'status', status: 429, headers: { 'retry-after': '2' } } as const;
+  registry.targets.fail({ target: 'us-east-alert-2', failure, times: 1 });
+  expect(await activities.pushSymbols(version, 'all')).toMatchObject({ retryMs: 2_000 });
+  await activities.pushSymbols(version, 'all');
+});
 
 test('S4 a target that failed in a reconciliation is behind, although it has the version', async () => {
   const version = await change('SECOND');
@@ -169,29 +155,26 @@ test('kinds-S3 a list that has changed gets the next version, also when it chang
   expect(symbolsOf('us-east-alert-1')).toContain('ARB');
 });
 
-test.each([
-  ['BTC PERP', 'BTC'],
-  ['BTC', 'BTC PERP'],
-  ['B\u00fcC', 'BTC'],
-  ['BTC\n', 'BTC'],
-  ['x'.repeat(65), 'BTC'],
-  ['', 'BTC'],
-])(
-  'kinds-F7 a program cannot write what receivers refuse the whole list for: %j, %j',
-  async (symbol, ticker) => {
-    const write = (...names: string[]) =>
-      registry.slot.db.query(
-        `INSERT INTO notification.symbols VALUES ($1, $2, 2, 100, true, now())
+test('kinds-F7 a program cannot write what receivers refuse the whole list for', async () => {
+  const write = (symbol: string, ticker: string) =>
+    registry.slot.db.query(
+      `INSERT INTO notification.symbols VALUES ($1, $2, 2, 100, true, now())
        ON CONFLICT (symbol) DO UPDATE SET ticker = excluded.ticker`,
-        names,
-      );
-    const result = await write(symbol, ticker).catch((error: Error) => error.message);
-    expect(result).toMatch(/symbols_(symbol|ticker)_check/);
-    const longest = '!~'.repeat(32);
-    await write(longest, longest);
-    await registry.slot.db.query('DELETE FROM notification.symbols WHERE symbol = $1', [longest]);
-  },
-);
+      [symbol, ticker],
+    );
+  for (const [symbol, ticker] of [
+    ['BTC PERP', 'BTC'],
+    ['BTC', 'BTC PERP'],
+    ['B\u00fcC', 'BTC'],
+    ['BTC\n', 'BTC'],
+    ['x'.repeat(65), 'BTC'],
+    ['', 'BTC'],
+  ] as const)
+    await expect(write(symbol, ticker)).rejects.toThrow(/symbols_(symbol|ticker)_check/);
+  const longest = '!~'.repeat(32);
+  await write(longest, longest);
+  await registry.slot.db.query('DELETE FROM notification.symbols WHERE symbol = $1', [longest]);
+});
 
 test('kinds-V8 after the restore of an older database all targets get the list again', async () => {
   const version = await snapshot();

@@ -4,7 +4,7 @@ import type { Operator } from '../../client/operator.ts';
 import type { SymbolStatus } from '../../client/symbol-config/symbols.ts';
 import { cliOfTests } from '../command-line.ts';
 import { namespaceOf } from '../slots.ts';
-import { eventually, operatorOf } from '../harness.ts';
+import { eventually, operatorOf, untilLocked } from '../harness.ts';
 import { registryOfTests } from './registry.ts';
 
 const registry = registryOfTests();
@@ -54,21 +54,15 @@ describe('client', () => {
     const [first, ...others] = enabled as [string, ...string[]];
     const { db } = registry.slot;
     const other = await db.connect();
-    await other.query('BEGIN');
     const setEnabled = (isEnabled: boolean) =>
       other.query('UPDATE notification.symbols SET is_enabled = $2 WHERE symbol = ANY ($1)', [
         others,
         isEnabled,
       ]);
+    await other.query('BEGIN');
     await setEnabled(false);
-    let isOver = false;
-    const answer = Promise.allSettled([operator.symbols.disable([first])]).finally(() => (isOver = true));
-    await eventually('the second to wait for the first, or to be over', async () => {
-      const { rows } = await db.query(
-        `SELECT FROM pg_locks WHERE relation = 'notification.symbols'::regclass AND NOT granted`,
-      );
-      return isOver || rows.length > 0;
-    });
+    const answer = Promise.allSettled([operator.symbols.disable([first])]);
+    await untilLocked(db);
     await other.query('COMMIT');
     const [result] = await answer;
     await setEnabled(true);
