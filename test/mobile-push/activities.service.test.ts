@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
-import type { FcmResult, FcmSender } from '../../activities/mobile-push/fcm.ts';
+import type { FcmResult } from '../../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import type { SendKey } from '../../workflows/mobile-push/contract.ts';
@@ -31,18 +31,15 @@ function activitiesWith(
   db = slot.db,
 ) {
   const sent: string[] = [];
-  const fcm: Pick<FcmSender, 'send'> = {
-    send: (_message, token) => {
-      sent.push(token);
-      return answer(token);
-    },
-  };
   const activities = createMobilePushActivities({
-    db,
-    redis,
-    log: createLogger('silent'),
+    ...{ db, redis, log: createLogger('silent') },
     metrics: createMobilePushMetrics(metrics.getMeter('test')),
-    fcm,
+    fcm: {
+      send: (_message, token) => {
+        sent.push(token);
+        return answer(token);
+      },
+    },
     mobile: { sendAttempts: 2, attemptIntervalMs: 1_000 },
   });
   return { activities, sent };
@@ -57,8 +54,8 @@ let jobs = 0;
 async function jobFor(userId: string, db = slot.db): Promise<string> {
   const jobId = `${(jobs += 1)}-0`;
   await db.query(
-    'INSERT INTO notifications.notification_log (job_id, user_id, channel, content) VALUES ($1, $2, $3, $4)',
-    [jobId, userId, 'c', { title: 'T', body: 'B', channel: 'c', data: {} }],
+    'INSERT INTO notifications.notification_log (job_id, user_id, content) VALUES ($1, $2, $3)',
+    [jobId, userId, { title: 'T', data: {} }],
   );
   return jobId;
 }
@@ -85,9 +82,7 @@ test('M4 devices beyond those that one statement adds are listed with the next p
   const jobId = await jobFor(userId);
   const { activities } = activitiesWith(async () => SENT);
   const pages = [await activities.openJob({ jobId, openedBy: 'run' })];
-  await slot.db.query("UPDATE notifications.notification_sends SET status = 'failed' WHERE job_id = $1", [
-    jobId,
-  ]);
+  await slot.db.query("UPDATE notifications.notification_sends SET status = 'failed'");
   pages.push(await activities.openJob({ jobId, openedBy: 'run' }));
   expect(pages.map(({ deviceTokenIds, hasMore }) => [deviceTokenIds.length, hasMore])).toEqual([
     [100, true],
@@ -138,9 +133,10 @@ test('M4 a device that has gone to another user gets nothing', async () => {
   expect(await mobile.tokensOf('other')).toEqual(['handed on']);
 });
 
-test('M8 what FCM took is not sent again, even if PostgreSQL could not be told', async () => {
+test('M8 what FCM took is not sent again, even if PostgreSQL was away and the process has died with the result', async () => {
+  await redisForgets();
   let outage: Awaited<ReturnType<Slot['cutOffDatabase']>> | undefined;
-  const { activities, key, sent, send } = await openedFor('unrecorded', async () => {
+  const { jobId, key, activities, sent, send } = await openedFor('in doubt', async () => {
     outage = await slot.cutOffDatabase();
     return SENT;
   });
@@ -149,36 +145,18 @@ test('M8 what FCM took is not sent again, even if PostgreSQL could not be told',
     type: 'PostgresUnavailable',
   });
   await outage!.restore();
-  await activities.recordSent(key, SENT.messageId);
-  await redisForgets();
-  expect(await send()).toMatchObject({ status: 'sent', isRecorded: true });
-  expect(sent).toEqual(['unrecorded']);
-});
-
-test('M8 what FCM took is not sent again, even if PostgreSQL was away and the process has died with the result', async () => {
-  await redisForgets();
-  let outage: Awaited<ReturnType<Slot['cutOffDatabase']>> | undefined;
-  const { jobId, key, sent, send } = await openedFor('twice in doubt', async () => {
-    outage = await slot.cutOffDatabase();
-    return SENT;
-  });
-  // No user sees it.
-  await send();
-  await outage!.restore();
   const [memory] = await memoryKeys();
   expect(await slot.redis.pttl(memory!)).toBeGreaterThan(24 * 3_600_000);
 
-  const next = activitiesWith(async () => SENT);
-  expect(await next.activities.sendToDevice(key)).toEqual({
-    ...{ status: 'sent', messageId: SENT.messageId, isRecorded: true },
-  });
-  expect(sent).toEqual(['twice in doubt']);
-  expect(next.sent).toEqual([]);
-  expect(await next.activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 1 });
+  expect(await sentBy(key)).toEqual({ status: 'sent', messageId: SENT.messageId, isRecorded: true });
+  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 1 });
   await eventually('the memory to be as long as it is of use', async () => {
     const left = await slot.redis.pttl(memory!);
     return left > 0 && left <= 600_000;
   });
+  await redisForgets();
+  expect(await send()).toMatchObject({ status: 'sent', isRecorded: true });
+  expect(sent).toEqual(['in doubt']);
 });
 
 test('M8 while Redis cannot say whether FCM has a push nothing is sent and nothing is spent', async () => {
@@ -206,8 +184,10 @@ test('M8 a push on its way to FCM is not sent by another attempt, which comes ba
   const failure = (await second.activities
     .sendToDevice(key)
     .catch((error: unknown) => error)) as ApplicationFailure;
-  expect(failure).toMatchObject({ type: 'MobileSendDeferred', nonRetryable: false });
-  expect(failure.message).toBe('nothing was sent or spent: another attempt is at it');
+  expect(failure).toMatchObject({
+    ...{ type: 'MobileSendDeferred', nonRetryable: false },
+    message: 'nothing was sent or spent: another attempt is at it',
+  });
   expect(failure.nextRetryDelay).toBeGreaterThan(10_000);
   expect(failure.nextRetryDelay).toBeLessThanOrEqual(20_000);
 
@@ -221,12 +201,9 @@ test('M8 a push on its way to FCM is not sent by another attempt, which comes ba
 test('M8 whatever an attempt comes to, the next one need not wait for its lease', async () => {
   const answers: FcmResult[] = [{ outcome: 'braked', retryInMs: 5 }, DOWN, SENT];
   const { sent, send, rowOf } = await openedFor('let go', async () => answers.shift()!);
-  const types: unknown[] = [];
-  for (let result: unknown; (result as { status?: string })?.status !== 'sent';) {
-    result = await send().catch((error: unknown) => error);
-    types.push((result as ApplicationFailure).type);
-  }
-  expect(types).toEqual(['MobileSendBraked', 'MobileSendFailed', undefined]);
+  await expect(send()).rejects.toMatchObject({ type: 'MobileSendBraked' });
+  await expect(send()).rejects.toMatchObject({ type: 'MobileSendFailed' });
+  expect(await send()).toMatchObject({ status: 'sent' });
   expect(sent).toHaveLength(3);
   const { push_id: pushId } = (await rowOf())!;
   await eventually(
@@ -263,45 +240,32 @@ test('M8 a Redis that goes away does not make a push fail that FCM took', async 
     going.disconnect();
     return SENT;
   };
-  try {
-    const { send, rowOf } = await openedFor('gone by then', answer, going);
-    expect(await send()).toMatchObject({ status: 'sent', isRecorded: true });
-    expect(await rowOf()).toMatchObject({ status: 'sent' });
-  } finally {
-    going.disconnect();
-  }
+  const { send } = await openedFor('gone by then', answer, going);
+  expect(await send().finally(() => going.disconnect())).toMatchObject({ status: 'sent', isRecorded: true });
 });
 
 test('M8 an attempt that comes late does not make a push fail that was sent', async () => {
-  const { userId, ids } = await mobile.userWith('late');
-  const jobId = await jobFor(userId);
-  const key = { jobId, deviceTokenId: ids.get('late')! };
-  // As another attempt, whose process was thought dead, while FCM answers this one.
-  const { activities } = activitiesWith(async () => {
+  const { jobId, key, activities, send } = await openedFor('late', async () => {
+    // By another attempt, whose process was thought dead, while FCM answers this one.
     await activities.recordSent(key, SENT.messageId);
     return { outcome: 'refused', code: 'messaging/invalid-payload', reason: 'no' };
   });
-  await activities.openJob({ jobId, openedBy: 'run' });
-  await activities.sendToDevice(key);
+  await send();
   expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 1, failed: 0 });
 });
 
 test('M8 the same opening gives one fresh budget, another opening gives another', async () => {
-  const { userId, ids } = await mobile.userWith('down');
-  const jobId = await jobFor(userId);
-  const { activities, sent } = activitiesWith(async () => DOWN);
-  const key = { jobId, deviceTokenId: ids.get('down')! };
-  const attempt = () =>
-    activities.sendToDevice(key).catch((error: unknown) => (error as ApplicationFailure).type);
-
-  await activities.openJob({ jobId, openedBy: 'run/0' });
-  expect([await attempt(), await attempt()]).toEqual(['MobileSendFailed', { status: 'failed' }]);
-  expect((await activities.openJob({ jobId, openedBy: 'run/0' })).deviceTokenIds).toEqual([]);
-  expect(await attempt()).toEqual({ status: 'failed' });
-  expect((await activities.openJob({ jobId, openedBy: 'run/1' })).deviceTokenIds).toEqual([
-    key.deviceTokenId,
-  ]);
-  expect([await attempt(), await attempt()]).toEqual(['MobileSendFailed', { status: 'failed' }]);
+  const { jobId, key, activities, sent, send } = await openedFor('down', async () => DOWN);
+  const spendsTwo = async () => {
+    await expect(send()).rejects.toMatchObject({ type: 'MobileSendFailed' });
+    expect(await send()).toEqual({ status: 'failed' });
+  };
+  const openedBy = async (run: string) => (await activities.openJob({ jobId, openedBy: run })).deviceTokenIds;
+  await spendsTwo();
+  expect(await openedBy('run')).toEqual([]);
+  expect(await send()).toEqual({ status: 'failed' });
+  expect(await openedBy('another')).toEqual([key.deviceTokenId]);
+  await spendsTwo();
   expect(sent).toHaveLength(4);
 });
 

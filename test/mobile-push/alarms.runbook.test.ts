@@ -40,22 +40,24 @@ const publish = async () => {
   const { userId } = await mobile.userWith(`device of ${Date.now()}`);
   jobId = await mobile.publishTo(userId);
 };
-const sent = () =>
-  eventually('the push to be sent', async () => (await mobile.logRow(jobId))?.status === 'sent');
+const publishInto = (error: FcmError) => {
+  answers(error);
+  return publish();
+};
+const healAndSend = async () => {
+  await heal();
+  await mobile.sent(jobId);
+};
 const example = () => ({ [EXAMPLE]: jobId });
+/** A replay once the cause is gone. */
+const replayAfter = (words: string) => [{ words, act: heal, before: 'galaxy-notify mobile replay' }];
 
 drill({
   alarm: 'MobilePushCredentialRefused',
   fault: 'FCM refuses the service account',
-  inject: async () => {
-    answers('UNAUTHENTICATED');
-    await publish();
-  },
-  deeds: [{ words: 'renew the credential', act: heal, before: 'galaxy-notify mobile replay' }],
-  cleanUp: async () => {
-    await heal();
-    await sent();
-  },
+  inject: () => publishInto('UNAUTHENTICATED'),
+  deeds: replayAfter('renew the credential'),
+  cleanUp: healAndSend,
 });
 
 drill({
@@ -64,7 +66,7 @@ drill({
   inject: async () => answers('INVALID_PAYLOAD'),
   load: publish,
   examples: example,
-  deeds: [{ words: 'replay when the cause is gone', act: heal, before: 'galaxy-notify mobile replay' }],
+  deeds: replayAfter('replay when the cause is gone'),
   says: { 'galaxy-notify mobile show': /invalid/ },
   cleanUp: heal,
 });
@@ -77,8 +79,7 @@ drill({
     await ground.start({ NOTIFICATION_MOBILE_SEND_ATTEMPTS: '1000' });
   },
   inject: async () => {
-    answers('UNAVAILABLE');
-    await publish();
+    await publishInto('UNAVAILABLE');
     await eventually('the job to be kept', async () => {
       const { rowCount } = await ground.slot.db.query(
         `UPDATE notifications.notification_log SET updated_at = updated_at - interval '61 minutes'
@@ -96,8 +97,7 @@ drill({
   },
   deeds: [{ words: 'fix what it waits for', act: heal }],
   cleanUp: async () => {
-    await heal();
-    await sent();
+    await healAndSend();
     await ground.killAll();
   },
 });
@@ -114,15 +114,9 @@ drill({
 drill({
   alarm: 'MobilePushGivenUp',
   fault: 'FCM answered 503 to every attempt',
-  inject: async () => {
-    answers('UNAVAILABLE');
-    await publish();
-  },
-  deeds: [{ words: 'replay when the cause is gone', act: heal, before: 'galaxy-notify mobile replay' }],
-  cleanUp: async () => {
-    await heal();
-    await sent();
-  },
+  inject: () => publishInto('UNAVAILABLE'),
+  deeds: replayAfter('replay when the cause is gone'),
+  cleanUp: healAndSend,
 });
 
 drill({

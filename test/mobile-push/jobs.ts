@@ -1,6 +1,7 @@
 /** What tests of mobile push share: devices, jobs, and where to see what became of them. */
+import { given } from '../../api/given.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import type { MobilePushResult } from '../../workflows/mobile-push/contract.ts';
+import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
@@ -20,14 +21,6 @@ interface LogRow {
   status: string;
   content: unknown;
   raw_fields: Record<string, string> | null;
-  user_id: string | null;
-  channel: string | null;
-  error_code: string | null;
-  error_message: string | null;
-  tokens: number;
-  sent: number;
-  removed: number;
-  failed: number;
 }
 
 interface SendRow {
@@ -74,8 +67,7 @@ export function mobilePushOf(slot: Slot) {
 
   async function logRow(jobId: string): Promise<LogRow | undefined> {
     const { rows } = await slot.db.query<LogRow>(
-      `SELECT status, content, raw_fields, user_id, channel, error_code, error_message, token_count AS tokens,
-              sent_count AS sent, removed_count AS removed, failed_count AS failed
+      `SELECT *, token_count AS tokens, sent_count AS sent, removed_count AS removed, failed_count AS failed
          FROM notifications.notification_log WHERE job_id = $1`,
       [jobId],
     );
@@ -83,11 +75,15 @@ export function mobilePushOf(slot: Slot) {
   }
 
   /** Waits for a status that nothing changes by itself any more. */
-  const settled = (jobId: string): Promise<LogRow> =>
-    eventually(`job ${jobId} to be settled`, async () => {
-      const row = await logRow(jobId);
-      return row !== undefined && row.status !== 'pending' && row;
-    });
+  const settled = (jobId: string, limitMs?: number): Promise<LogRow> =>
+    eventually(
+      `job ${jobId} to be settled`,
+      async () => {
+        const row = await logRow(jobId);
+        return row !== undefined && row.status !== 'pending' && row;
+      },
+      limitMs,
+    );
 
   return {
     userWith,
@@ -95,6 +91,29 @@ export function mobilePushOf(slot: Slot) {
     publishTo,
     logRow,
     settled,
+
+    /** Waits for a job that may have had another end before. */
+    sent: (jobId: string) =>
+      eventually(`job ${jobId} to be sent`, async () => (await logRow(jobId))?.status === 'sent'),
+
+    /** What FCM says of this token; default: each time until it is healed. */
+    refuse: (
+      token: string,
+      error: FcmError,
+      more: { times?: number | undefined; retryAfter?: string } = {},
+    ) => {
+      const { times, ...how } = more;
+      slot.fcm.fail({ token, failure: { kind: 'error', error, ...how }, ...given({ times }) });
+    },
+
+    /** The different push ids under which FCM was asked to send to a token. */
+    pushIdsTo: (token: string): string[] => [
+      ...new Set(
+        slot.fcm.requests
+          .filter((request) => request.token === token)
+          .map(({ body }) => (body.message['data'] as { push_id: string }).push_id),
+      ),
+    ],
 
     /** The sends of a job by token. */
     async sends(jobId: string, ids: ReadonlyMap<string, string>): Promise<Record<string, SendRow>> {
@@ -132,18 +151,6 @@ export function mobilePushOf(slot: Slot) {
         const description = await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).describe();
         return description.status.name !== 'RUNNING' && description;
       }),
-
-    outcome: (jobId: string): Promise<MobilePushResult> =>
-      slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).result(),
-
-    /** Everything that Temporal keeps about a job, with its payloads in clear. */
-    async historyText(jobId: string): Promise<string> {
-      const history = await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).fetchHistory();
-      return JSON.stringify(history).replaceAll(
-        /"data":"([^"]*)"/g,
-        (_, base64: string) => `"data":${Buffer.from(base64, 'base64').toString()}`,
-      );
-    },
 
     /** Entries that were delivered and not acknowledged. */
     async pending(): Promise<number> {
