@@ -10,7 +10,7 @@ const DAY_MS = 86_400_000;
 const slot = slotOfTests();
 const operator = operatorOfTests(slot, 'http://ui.test');
 
-beforeAll(() => plantCauses(slot.db, 2));
+beforeAll(() => plantCauses(slot.db, 3));
 
 /** What is said of rows that other tests plant, or of no row. */
 type Elsewhere = 'forgotten' | 'never_seen';
@@ -67,45 +67,59 @@ test.each(Object.entries(SENTENCES))('U1 why says %s, and nothing else', async (
   expect(doubts).toEqual([]);
 });
 
+/** Changes the rows of a notification that was planted, named `planted` in the statement. */
+const change = (user: string, statement: string, values: unknown[] = []) =>
+  slot.db.query(
+    `WITH planted AS (SELECT * FROM notification.routes WHERE recipient_ref = 'user:' || $1) ${statement}`,
+    [user, ...values],
+  );
+const sentenceOf = async (user: string) => (await operator.why(user)).answers[0]!.sentence;
+
 test('U1 why says of what was published that it died, that it is late, and who replayed it', async () => {
-  const user = plantedUser('published', 2);
-  const [{ notification_id: id }] = (
-    await slot.db.query<{ notification_id: string }>(
-      "SELECT notification_id FROM notification.routes WHERE recipient_ref = 'user:' || $1",
-      [user],
-    )
-  ).rows as [{ notification_id: string }];
-  await slot.db.query(
-    `INSERT INTO notification.dead_letters
-     SELECT notification_id, route_id, channel, recipient_ref, 7, 7, 'mail_stream_publish_failed', 'OOM', 'hint', created_at
-       FROM notification.routes WHERE notification_id = $1`,
-    [id],
+  const user = plantedUser('published', 3);
+  await change(
+    user,
+    `, died AS (
+       INSERT INTO notification.dead_letters
+       SELECT notification_id, route_id, channel, recipient_ref, 7, 7, 'mail_stream_publish_failed', 'OOM', 'hint', created_at
+         FROM planted)
+     UPDATE notification.routes SET published_at = planted.created_at + interval '3 hours' FROM planted
+      WHERE routes.notification_id = planted.notification_id`,
   );
-  await slot.db.query(
-    "UPDATE notification.routes SET published_at = created_at + interval '3 hours' WHERE notification_id = $1",
-    [id],
-  );
-  const replay = (generation: number, replayId: string, by: string) =>
-    slot.db.query(
-      `INSERT INTO notification.replays
-       SELECT notification_id, route_id, $2, $3, $4, NULL, now() FROM notification.routes WHERE notification_id = $1`,
-      [id, generation, replayId, by],
+  const replays = [
+    ['run/signal-1', 'nina', /and nina replayed it at \S+Z$/],
+    [
+      'operation/replay-7',
+      'otto',
+      /otto replayed it at \S+Z with the operation replay-7, the last of 2 replays$/,
+    ],
+    ['run/run', 'start', /start replayed it at \S+Z with Temporal's own tools, the last of 3 replays$/],
+  ] as const;
+  for (const [n, [replayId, by, ending]] of replays.entries()) {
+    await change(
+      user,
+      'INSERT INTO notification.replays SELECT notification_id, route_id, $2, $3, $4, NULL, now() FROM planted',
+      [n + 1, replayId, by],
     );
-  const sentence = async () => (await operator.why(user)).answers[0]!.sentence;
-  await replay(1, 'run/signal-1', 'nina');
-  expect(await sentence()).toMatch(
-    /by attempt 1, 3 h late; it died at \S+Z because of mail_stream_publish_failed: OOM, and nina replayed it at \S+Z$/,
+    const sentence = await sentenceOf(user);
+    expect(sentence).toMatch(
+      /by attempt 1, 3 h late; it died at \S+Z because of mail_stream_publish_failed: OOM, /,
+    );
+    expect(sentence).toMatch(ending);
+  }
+});
+
+test.each([
+  ['channel_paused', /has paused push since \S+Z: INC-7; it expired at \S+Z, and is skipped then$/],
+  ['dead', /; it expired at \S+Z, so a replay does not send it$/],
+] as const)('U1 I78 why says what becomes of what is %s and has expired', async (cause, sentence) => {
+  const user = plantedUser(cause, 3);
+  await change(
+    user,
+    `UPDATE notification.records SET expires_at = now() FROM planted
+      WHERE records.notification_id = planted.notification_id`,
   );
-  await replay(2, 'operation/replay-7', 'otto');
-  expect(await sentence()).toMatch(
-    /, and otto replayed it at \S+Z with the operation replay-7, the last of 2 replays$/,
-  );
-  await replay(3, 'run/run', 'start');
-  expect(await sentence()).toMatch(
-    /, and start replayed it at \S+Z with Temporal's own tools, the last of 3 replays$/,
-  );
-  await slot.db.query('DELETE FROM notification.dead_letters WHERE notification_id = $1', [id]);
-  await slot.db.query('DELETE FROM notification.replays WHERE notification_id = $1', [id]);
+  expect(await sentenceOf(user)).toMatch(sentence);
 });
 
 test('U1 why says when entries of the stream are not read yet', async () => {
@@ -131,20 +145,21 @@ test('U1 why says that nothing was seen, or that it is forgotten', async () => {
 
 test('U1 why is asked of a type, of an administrator, and within a limit', async () => {
   const user = plantedUser('published', 2);
-  expect((await operator.why(user, { type: 'game.turn.ready' })).answers).toMatchObject([
-    { cause: 'published' },
-  ]);
-  expect((await operator.why(user, { type: 'game.finished' })).answers).toMatchObject([
-    { cause: 'never_seen' },
-  ]);
-  await slot.db.query(
-    `UPDATE notification.routes SET recipient_ref = 'email:boss@example.com', route_id = 'email:email:boss@example.com'
-      WHERE recipient_ref = 'user:' || $1`,
-    [user],
+  const causesFor = async (type: string) =>
+    (await operator.why(user, { type })).answers.map(({ cause }) => cause);
+  expect(await causesFor('game.turn.ready')).toEqual(['published']);
+  expect(await causesFor('game.finished')).toEqual(['never_seen']);
+  const address = 'boss@example.com';
+  await change(
+    user,
+    `UPDATE notification.routes SET recipient_ref = 'email:' || $2, route_id = 'email:email:' || $2 FROM planted
+      WHERE routes.notification_id = planted.notification_id`,
+    [address],
   );
-  const ofAddress = await operator.why('boss@example.com', { limit: 1 });
-  expect(ofAddress).toMatchObject({ answers: [{ cause: 'published' }], hasMore: false });
-  expect((await operator.notifications.list({ recipient: 'boss@example.com' })).items).toHaveLength(1);
+  expect(await operator.why(address, { limit: 1 })).toMatchObject({
+    ...{ answers: [{ cause: 'published' }], hasMore: false },
+  });
+  expect((await operator.notifications.list({ recipient: address })).items).toHaveLength(1);
   const both = await operator.why(plantedUser('duplicate', 1), { limit: 1 });
   expect(both).toMatchObject({ answers: [{ cause: 'duplicate' }], hasMore: true });
 });
