@@ -11,6 +11,8 @@ const ROOT = path.dirname(import.meta.dirname);
 const LIST = path.join(import.meta.dirname, 'generated.txt');
 const ROOMS = '{workflows,activities,client}/**/*.ts';
 
+export const hashOf = (text: string) => createHash('sha256').update(text).digest('hex');
+
 const fileOf = (id: string): string => id.split(':')[0]!;
 
 /** @param id see changes.ts. */
@@ -48,7 +50,6 @@ export async function unlistedPlaces(isWanted: (id: string) => boolean): Promise
     // Elsewhere, what is decided in TypeScript has mutants that are written by hand.
     ids.push(...ofFile.filter((id) => file.startsWith('workflows/') || /:(sql|lua)-/.test(id)));
   }
-  const hashOf = (id: string) => createHash('sha256').update(id).digest('hex');
   const byFile = Map.groupBy(ids.filter(isWanted), fileOf);
   const ranked = [...byFile.values()].flatMap((ofFile) =>
     ofFile

@@ -1,7 +1,8 @@
 /** `npm run test:mutants`: whether the tests notice small wrong changes to the product. */
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { report, runProgram } from '../dev/program.ts';
-import { MUTANTS } from './list.ts';
+import { MUTANTS, affectedMutants } from './list.ts';
 import type { Mutant, Suite } from './mutant.ts';
 import { nameOf } from './mutant.ts';
 import { HELP, parseOptions } from './options.ts';
@@ -10,7 +11,7 @@ import { propose } from './propose.ts';
 import type { Tried } from './report.ts';
 import { WANTED, isKilled, markdownOf, shareOf } from './report.ts';
 import type { Scratch } from './scratch.ts';
-import { createScratch } from './scratch.ts';
+import { ROOT, createScratch } from './scratch.ts';
 import type { Selection } from './suites.ts';
 import { createSuites } from './suites.ts';
 
@@ -33,13 +34,19 @@ async function main(): Promise<boolean> {
     await inScratch((scratch, suites) => propose({ count, isWanted, reachFile }, scratch, suites));
     return true;
   }
-  const mutants = sorted(MUTANTS.filter(({ id }) => isWanted(id)));
+  const wanted = MUTANTS.filter(({ id }) => isWanted(id));
+  const mutants =
+    options.changedSince === undefined ? sorted(wanted) : changedSince(options.changedSince, wanted);
   if (options.list) {
     for (const { id, wrong, what } of mutants) process.stdout.write(`${id}  ${wrong}: ${what}\n`);
     return true;
   }
+  if (mutants.length === 0) {
+    report('no mutant applies');
+    return true;
+  }
   let tried: readonly Tried[] = [];
-  const useless = await tryAll(mutants, (soFar) => {
+  const useless = await tryAll(mutants, options.mostSeconds, (soFar) => {
     tried = soFar;
     if (options.jsonFile !== undefined)
       writeFileSync(options.jsonFile, `${JSON.stringify(tried, null, 2)}\n`);
@@ -53,6 +60,12 @@ async function main(): Promise<boolean> {
 function sorted(mutants: Mutant[]): Mutant[] {
   const rank = ({ suite }: Mutant) => `${suite.tier === 'service' ? 1 : 0} ${nameOf(suite)}`;
   return mutants.sort((one, other) => (rank(one) < rank(other) ? -1 : 1));
+}
+
+function changedSince(base: string, mutants: readonly Mutant[]): Mutant[] {
+  const git = (...args: string[]) => execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' });
+  const files = new Set(git('diff', '--name-only', base).split('\n'));
+  return affectedMutants(mutants, files, git('rev-parse', 'HEAD'));
 }
 
 /** Does `work` in a copy of the checkout, and removes the copy and its servers then. */
@@ -77,33 +90,39 @@ async function inScratch<Result>(
 }
 
 /** @returns suites that fail, or have no test, before anything is changed: they prove nothing, and their mutants are left out. */
-const tryAll = (mutants: readonly Mutant[], onTried: (tried: readonly Tried[]) => void): Promise<string[]> =>
+const tryAll = (
+  mutants: readonly Mutant[],
+  mostSeconds: number,
+  onTried: (tried: readonly Tried[]) => void,
+): Promise<string[]> =>
   inScratch(async (scratch, suites) => {
     const tried: Tried[] = [];
-    const useless: string[] = [];
+    const problems = new Map<string, string | undefined>();
     const clock = createClock();
-    for (const ofFile of Map.groupBy(mutants, ({ suite }) => suite.file).values()) {
-      const problem = await problemOf(
-        ofFile.map(({ suite }) => suite),
-        suites,
-      );
-      if (problem !== undefined) {
-        report(problem);
-        useless.push(problem);
-        continue;
+    const lastBeginMs = performance.now() + mostSeconds * 1_000;
+    for (const mutant of mutants) {
+      if (performance.now() > lastBeginMs) {
+        report(`LEFT OUT ${mutants.length - tried.length} of ${mutants.length} mutants, for lack of time`);
+        break;
       }
-      for (const mutant of ofFile) {
-        const undo = scratch.apply(mutant);
-        const result = await suites.run(selectionOf([mutant.suite]), mutant.file);
-        undo();
-        tried.push({ mutant, result });
-        onTried(tried);
-        const verdict = isKilled({ mutant, result }) ? 'dies' : 'SURVIVES';
-        const left = clock(tried.length, mutants.length);
-        report(`${tried.length}/${mutants.length} ${verdict.padEnd(8)} ${mutant.id} (${left} left)`);
+      const { file } = mutant.suite;
+      if (!problems.has(file)) {
+        const ofFile = mutants.map(({ suite }) => suite).filter((suite) => suite.file === file);
+        const problem = await problemOf(ofFile, suites);
+        problems.set(file, problem);
+        if (problem !== undefined) report(problem);
       }
+      if (problems.get(file) !== undefined) continue;
+      const undo = scratch.apply(mutant);
+      const result = await suites.run(selectionOf([mutant.suite]), mutant.file);
+      undo();
+      tried.push({ mutant, result });
+      onTried(tried);
+      const verdict = isKilled({ mutant, result }) ? 'dies' : 'SURVIVES';
+      const left = clock(tried.length, mutants.length);
+      report(`${tried.length}/${mutants.length} ${verdict.padEnd(8)} ${mutant.id} (${left} left)`);
     }
-    return useless;
+    return [...problems.values()].filter((problem) => problem !== undefined);
   });
 
 /** @param ofFile suites of one file: their tests are run together. */

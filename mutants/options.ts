@@ -8,6 +8,8 @@ Changes the product in one small wrong way at a time, in a copy of this checkout
 should notice. A mutant that no test notices survives: then a test is missing.
 
   --only ids      these mutants, comma-separated; the beginning of an id does
+  --changed BASE  those whose file or suite differs from the commit BASE, in an order that HEAD decides
+  --most-seconds N  begin no suite after N seconds, and say how many mutants are left out
   --json FILE     write every result to a file as well
   --propose N     try N places that mutants/generated.txt lacks, of which --only says the beginning of the id, and print
                   the lines of those that a test notices
@@ -22,6 +24,8 @@ fails without a mutant, and when something breaks; 130 after Ctrl-C.
 
 export interface Options {
   only: readonly string[];
+  changedSince?: string;
+  mostSeconds: number;
   jsonFile?: string;
   propose?: number;
   reachFile?: string;
@@ -32,11 +36,13 @@ export interface Options {
 
 /** @throws SelfExplanatoryError that names what is wrong. */
 export function parseOptions(args: readonly string[]): Options {
-  const { json, only, propose, reach, nodes, list, help } = valuesOf(args);
+  const { changed, json, only, propose, reach, nodes, list, help, ...values } = valuesOf(args);
   return {
     list,
     help,
     only: only === undefined ? [] : only.split(','),
+    ...(changed === undefined ? {} : { changedSince: changed }),
+    mostSeconds: Number(values['most-seconds'] ?? Infinity),
     ...(json === undefined ? {} : { jsonFile: json }),
     ...(propose === undefined ? {} : { propose: Number(propose) }),
     ...(reach === undefined ? {} : { reachFile: reach }),
@@ -50,6 +56,8 @@ function valuesOf(args: readonly string[]) {
       args: [...args],
       options: {
         only: { type: 'string' },
+        changed: { type: 'string' },
+        'most-seconds': { type: 'string' },
         propose: { type: 'string' },
         reach: { type: 'string' },
         nodes: { type: 'string' },

@@ -2,8 +2,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { editsOf } from '../../mutants/changes.ts';
-import { MUTANTS } from '../../mutants/list.ts';
-import { WRONGS } from '../../mutants/mutant.ts';
+import { MUTANTS, affectedMutants } from '../../mutants/list.ts';
+import type { Mutant, Suite } from '../../mutants/mutant.ts';
+import { WRONGS, service, unit, workflow } from '../../mutants/mutant.ts';
 import { changed } from '../../mutants/places.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -36,6 +37,25 @@ test('survivors are few, and each has its reason', () => {
   const survivors = MUTANTS.filter(({ survives }) => survives !== undefined);
   expect(survivors.length).toBeLessThanOrEqual(MUTANTS.length * 0.05);
   expect(survivors.filter(({ survives }) => survives!.length < 20)).toEqual([]);
+});
+
+test('mutants of changed files and suites are chosen, without those that may survive, in an order of the commit', () => {
+  const [mutant] = MUTANTS as [Mutant];
+  const of = (id: string, file: string, suite: Suite, more = {}) => ({ ...mutant, id, file, suite, ...more });
+  const mutants = [
+    of('statement', 'rows.ts', service('rows')),
+    of('loop', 'loop.ts', workflow('loop')),
+    of('suite', 'other.ts', workflow('loop')),
+    of('equivalent', 'loop.ts', workflow('loop'), { survives: 'Nothing reads it.' }),
+    of('unchanged', 'other.ts', unit('other')),
+  ];
+  const files = new Set(['rows.ts', 'loop.ts', 'test/loop.workflow.test.ts']);
+  const orders = [...'abcdefgh'].map((commit) =>
+    affectedMutants(mutants, files, commit)
+      .map(({ id }) => id)
+      .join(' '),
+  );
+  expect(new Set(orders)).toEqual(new Set(['loop suite statement', 'suite loop statement']));
 });
 
 const SOURCE = `export function pay(amount: number, user?: User) {
