@@ -1,6 +1,5 @@
 /** Types with `collapse`: within a window the newest intent alone reaches a recipient, whatever happens meanwhile. */
-import { writeFileSync } from 'node:fs';
-import path from 'node:path';
+import { given } from '../../api/given.ts';
 import { parseCatalog } from '../../api/intent/galaxy.ts';
 import { readPushPayload } from '../../dev/push-payload.ts';
 import { newIntent, publishIntent } from '../../client/notificationintent.ts';
@@ -8,7 +7,19 @@ import { eventually, slotOfTests, operatorOfTests } from '../harness.ts';
 import { keepRows, untilWorkflowsEnd } from '../put-back.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
 import type { RouteRow } from './rows.ts';
-import { cancelOne, countOf, entriesOf, intentStatusOf, replayRoute, routesOf as rowsOf } from './rows.ts';
+import {
+  EMAIL,
+  PUSH,
+  cancelOne,
+  countOf,
+  entriesOf,
+  intentStatusOf,
+  makeDue,
+  replayRoute,
+  settledRoutes,
+  untilIntent,
+  usersUpTo,
+} from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const DAY_MS = 86_400_000;
@@ -32,7 +43,7 @@ const CATALOG = parseCatalog(TEXT);
 
 const slot = slotOfTests();
 const operator = operatorOfTests(slot, undefined, CATALOG);
-const file = path.join(scratchFolder('collapse').dir, 'catalog.yaml');
+const file = scratchFolder('collapse').write('catalog.yaml', TEXT);
 const start = () =>
   slot.startService({
     NOTIFICATION_CATALOG_FILE: file,
@@ -41,12 +52,7 @@ const start = () =>
     NOTIFICATION_OUTCOMES: 'route_skipped',
   });
 
-beforeAll(async () => {
-  writeFileSync(file, TEXT);
-  for (const user of ['user-1', 'user-2'])
-    slot.userService.setUser(user, { email: `${user}@example.com`, preferredLanguage: 'en' });
-  await start();
-});
+beforeAll(start);
 
 const occurredAt = Date.now();
 let published = 0;
@@ -61,7 +67,9 @@ interface Options {
 /** Publishes an intent, and waits until its window has it. */
 async function publish(item: string, price: number, options: Options = {}): Promise<string> {
   const { type = 'price.changed', to = ['user-1'], key = `k${(published += 1)}`, seller, ...times } = options;
-  const payload = { item, price, ...(seller === undefined ? {} : { seller_user_id: seller }) };
+  for (const user of to)
+    slot.userService.setUser(user, { email: `${user}@example.com`, preferredLanguage: 'en' });
+  const payload = { item, price, ...given({ seller_user_id: seller }) };
   const id = await publishIntent(
     slot.redis,
     newIntent(CATALOG, type, {
@@ -72,22 +80,21 @@ async function publish(item: string, price: number, options: Options = {}): Prom
   await eventually(`${id} to be read`, () => intentStatusOf(slot, id));
   return id;
 }
-/** Lets the time of intents come. */
-const advance = (...ids: string[]) =>
-  slot.db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = ANY ($1)', [ids]);
+/** Publishes an intent with each price from 1 on. */
+async function publishUpTo(highest: number, item: string, options?: Options): Promise<string[]> {
+  const ids: string[] = [];
+  for (let price = 1; price <= highest; price += 1) ids.push(await publish(item, price, options));
+  return ids;
+}
 
-/** @returns routes by their ids. */
-const routesOf = async (id: string): Promise<Record<string, RouteRow>> =>
-  Object.fromEntries((await rowsOf(slot, id)).map((row) => [row.route_id, row]));
+/** Routes by their ids. */
+type Routes = Record<string, RouteRow>;
 /** Waits until every route of an intent is closed. */
-const closed = (id: string) =>
-  eventually(`${id} to be closed`, async () => {
-    const routes = Object.values(await routesOf(id));
-    const isOpen = ({ status }: RouteRow) => status === 'pending' || status === 'failed';
-    return routes.length > 0 && !routes.some(isOpen) ? routesOf(id) : undefined;
-  });
-async function close(...ids: string[]): Promise<Record<string, RouteRow>[]> {
-  await advance(...ids);
+const closed = async (id: string): Promise<Routes> =>
+  Object.fromEntries((await settledRoutes(slot, id)).map((row) => [row.route_id, row]));
+/** Lets the time of intents come, and waits for their routes. */
+async function close(...ids: string[]): Promise<Routes[]> {
+  await makeDue(slot, ...ids);
   return Promise.all(ids.map(closed));
 }
 
@@ -112,6 +119,12 @@ async function deliveriesOf(item: string): Promise<{ pushes: Entry[]; mails: Ent
   const ofItem = ({ payload }: Entry) => payload['item'] === item;
   return { pushes: pushes.filter(ofItem), mails: mails.filter(ofItem) };
 }
+const pricesOf = (entries: Entry[]) => entries.map(({ payload }) => payload['price']);
+/** The delivery of one intent. */
+const pushOf = (id: string, item: string, price: number) => ({
+  id: `${id}/${PUSH}`,
+  payload: { item, price },
+});
 const COLLAPSED = (carrier: string) => ({
   status: 'skipped',
   last_error_classification: 'collapsed',
@@ -119,34 +132,24 @@ const COLLAPSED = (carrier: string) => ({
 });
 
 test('I93 the newest of a window is delivered when it ends, once, and by itself', async () => {
-  const [first, second, third] = [
-    await publish('moved', 1, { type: 'price.moved' }),
-    await publish('moved', 2, { type: 'price.moved' }),
-    await publish('moved', 3, { type: 'price.moved' }),
-  ];
+  const ids = await publishUpTo(3, 'moved', { type: 'price.moved' });
   // One look of the dispatcher may find all of them due, and then any of them closes the window.
-  await Promise.all([first, second, third].map(closed));
-  const { pushes, mails } = await deliveriesOf('moved');
-  const payload = { item: 'moved', price: 3 };
-  expect({ pushes, mails }).toEqual({
-    pushes: [{ id: `${third}/push:user:user-1`, payload }],
-    mails: [{ id: `${third}/email:user:user-1`, payload }],
+  const routes = await Promise.all(ids.map(closed));
+  const newest = pushOf(ids[2]!, 'moved', 3);
+  expect(await deliveriesOf('moved')).toEqual({
+    pushes: [newest],
+    mails: [{ ...newest, id: `${ids[2]}/${EMAIL}` }],
   });
-  const { rows: carriers } = await slot.db.query<{ id: string }>(
-    "SELECT notification_id AS id FROM notification.routes WHERE notification_id = ANY ($1) AND status = 'published'",
-    [[first, second, third]],
-  );
-  const carrier = carriers[0]!.id;
-  expect(carriers).toEqual([{ id: carrier }, { id: carrier }]);
-  const others = [first, second, third].filter((id) => id !== carrier);
-  for (const id of others)
-    expect(await routesOf(id)).toMatchObject({
-      'push:user:user-1': COLLAPSED(carrier),
-      'email:user:user-1': COLLAPSED(carrier),
-    });
+  const carrier = ids[routes.findIndex((of) => of[PUSH]!.status === 'published')]!;
+  const others = ids.filter((id) => id !== carrier);
+  for (const [index, id] of ids.entries())
+    expect(routes[index]).toMatchObject(
+      id === carrier
+        ? { [EMAIL]: { status: 'published' } }
+        : { [PUSH]: COLLAPSED(carrier), [EMAIL]: COLLAPSED(carrier) },
+    );
   const { answers } = await operator.why('user-1');
-  const sentences = answers.map(({ sentence }) => sentence);
-  expect(sentences).toContainEqual(
+  expect(answers.map(({ sentence }) => sentence)).toContainEqual(
     expect.stringMatching(/push of price.moved was skipped: notification \S+ carries the newest/),
   );
   const { rows } = await slot.db.query<{ reason: string }>(
@@ -163,18 +166,16 @@ test('I93 each recipient and each key has its own window', async () => {
   const both = await publish('own', 2, { to: ['user-1', 'user-2'] });
   await close(first);
   // The window of user-2 is open still.
-  expect(await deliveriesOf('own')).toMatchObject({
-    pushes: [{ id: `${both}/push:user:user-1`, payload: { price: 2 } }],
-  });
+  expect((await deliveriesOf('own')).pushes).toEqual([pushOf(both, 'own', 2)]);
   const last = await publish('own', 3, { to: ['user-2', 'user-1'] });
   const [routes] = await close(both);
   expect(routes).toMatchObject({
-    'push:user:user-1': COLLAPSED(first),
+    [PUSH]: COLLAPSED(first),
     'push:user:user-2': { status: 'published' },
   });
   const [ofLast] = await close(last);
   expect(ofLast).toMatchObject({
-    'push:user:user-1': { status: 'published' },
+    [PUSH]: { status: 'published' },
     'push:user:user-2': COLLAPSED(both),
   });
   expect((await deliveriesOf('own')).mails.map(({ id, payload }) => [id, payload['price']])).toEqual([
@@ -187,37 +188,27 @@ test('I93 each recipient and each key has its own window', async () => {
 });
 
 test('I93 administrators have one window together', async () => {
-  const first = await publish('admins', 1, { type: 'price.wrong' });
-  const second = await publish('admins', 2, { type: 'price.wrong' });
-  await close(first, second);
-  expect((await deliveriesOf('admins')).mails.map(({ payload }) => payload['price'])).toEqual([2, 2]);
+  await close(...(await publishUpTo(2, 'admins', { type: 'price.wrong' })));
+  expect(pricesOf((await deliveriesOf('admins')).mails)).toEqual([2, 2]);
 });
 
 test('I93 without the newest, which is cancelled, the next newest is delivered', async () => {
-  const first = await publish('cancel', 1);
-  const second = await publish('cancel', 2);
-  const third = await publish('cancel', 3);
+  const [first, second, third] = (await publishUpTo(3, 'cancel')) as [string, string, string];
   await cancelOne(operator, third);
   await close(first);
   await close(second);
-  expect((await deliveriesOf('cancel')).pushes).toEqual([
-    { id: `${second}/push:user:user-1`, payload: { item: 'cancel', price: 2 } },
-  ]);
+  expect((await deliveriesOf('cancel')).pushes).toEqual([pushOf(second, 'cancel', 2)]);
   expect(await intentStatusOf(slot, third)).toBe('cancelled');
 });
 
 test('I93 a window survives a restart, and its opener that is cancelled leaves the others to the next', async () => {
-  const first = await publish('restart', 1);
-  const second = await publish('restart', 2);
-  const third = await publish('restart', 3);
+  const [first, ...others] = (await publishUpTo(3, 'restart')) as [string, string, string];
   await slot.stopServices();
   await start();
   await cancelOne(operator, first);
-  const [routes] = await close(second, third);
-  expect(routes).toMatchObject({
-    'push:user:user-1': { status: expect.stringMatching(/published|skipped/) },
-  });
-  expect((await deliveriesOf('restart')).pushes).toMatchObject([{ payload: { price: 3 } }]);
+  const [routes] = await close(...others);
+  expect(routes).toMatchObject({ [PUSH]: { status: expect.stringMatching(/published|skipped/) } });
+  expect(pricesOf((await deliveriesOf('restart')).pushes)).toEqual([3]);
 });
 
 test('I93 one that has expired, is for later, or has the key of another one is not the newest', async () => {
@@ -226,16 +217,11 @@ test('I93 one that has expired, is for later, or has the key of another one is n
   const later = await publish('times', 3, { deliverAt: occurredAt + DAY_MS });
   const conflict = await publish('times', 4, { key: 'times' });
   await close(first);
-  expect((await deliveriesOf('times')).pushes).toEqual([
-    { id: `${first}/push:user:user-1`, payload: { item: 'times', price: 1 } },
-  ]);
+  expect((await deliveriesOf('times')).pushes).toEqual([pushOf(first, 'times', 1)]);
   const [ofExpired] = await close(expired);
-  expect(ofExpired).toMatchObject({ 'push:user:user-1': { status: 'skipped' } });
-  await advance(conflict);
-  await eventually(
-    'a conflict',
-    async () => (await intentStatusOf(slot, conflict)) === 'conflict' || undefined,
-  );
+  expect(ofExpired).toMatchObject({ [PUSH]: { status: 'skipped' } });
+  await makeDue(slot, conflict);
+  await untilIntent(slot, conflict, 'conflict');
   // Its time is not changed by the window of the others.
   const where = "notification_id = $1 AND due_at > now() + interval '21 hours'";
   expect(await countOf(slot, 'intents', where, [later])).toBe(1);
@@ -246,16 +232,15 @@ test('I93 one that has expired is not delivered, also when another recipient has
   await publish('both', 2);
   const [routes] = await close(first);
   expect(routes).toMatchObject({
-    'push:user:user-1': { status: 'published' },
+    [PUSH]: { status: 'published' },
     'push:user:user-2': { status: 'skipped', last_error_classification: 'expired' },
   });
-  expect((await deliveriesOf('both')).mails.map(({ payload }) => payload['price'])).toEqual([2]);
+  expect(pricesOf((await deliveriesOf('both')).mails)).toEqual([2]);
 });
 
 test('I93 a window that PostgreSQL has forgotten is delivered again only with newer content', async () => {
-  const [same, newer] = [await publish('same', 1), await publish('newer', 1)];
-  await publish('same', 2);
-  await publish('newer', 2);
+  const [same] = (await publishUpTo(2, 'same')) as [string];
+  const [newer] = (await publishUpTo(2, 'newer')) as [string];
   const { putBack } = await keepRows(slot.db);
   await close(same, newer);
   await untilWorkflowsEnd(slot, [same, newer]);
@@ -265,17 +250,15 @@ test('I93 a window that PostgreSQL has forgotten is delivered again only with ne
   await start();
   const newest = await publish('newer', 3);
   await close(same, newer, newest);
-  const pricesOf = async (item: string) => {
+  for (const [item, prices] of [
+    ['same', [2]],
+    ['newer', [2, 3]],
+  ] as const) {
     const { pushes, mails } = await deliveriesOf(item);
     expect(pushes.map(({ id }) => id.split('/')[0])).toEqual(mails.map(({ id }) => id.split('/')[0]));
     expect(new Set(pushes.map(({ id }) => id)).size).toBe(pushes.length);
-    return [pushes, mails].map((all) => all.map(({ payload }) => payload['price']));
-  };
-  expect(await pricesOf('same')).toEqual([[2], [2]]);
-  expect(await pricesOf('newer')).toEqual([
-    [2, 3],
-    [2, 3],
-  ]);
+    expect([pricesOf(pushes), pricesOf(mails)]).toEqual([prices, prices]);
+  }
 });
 
 test('I93 nothing older follows the newest of a window that PostgreSQL has forgotten', async () => {
@@ -288,30 +271,24 @@ test('I93 nothing older follows the newest of a window that PostgreSQL has forgo
   await untilWorkflowsEnd(slot, [first, second]);
   await slot.stopServices();
   await putBack();
-  await advance(first);
+  await makeDue(slot, first);
   await start();
-  expect(await closed(first)).toMatchObject({ 'push:user:user-1': { status: 'published' } });
-  expect((await deliveriesOf('older')).pushes).toEqual([
-    { id: `${second}/push:user:user-1`, payload: { item: 'older', price: 2 } },
-  ]);
-  await advance(second);
-  expect(await closed(second)).toMatchObject({ 'push:user:user-1': COLLAPSED(first) });
+  expect(await closed(first)).toMatchObject({ [PUSH]: { status: 'published' } });
+  expect((await deliveriesOf('older')).pushes).toEqual([pushOf(second, 'older', 2)]);
+  await makeDue(slot, second);
+  expect(await closed(second)).toMatchObject({ [PUSH]: COLLAPSED(first) });
 });
 
 test('I93 a user is forgotten in what other intents carried', async () => {
   const first = await publish('forget', 1);
   const second = await publish('forget', 2, { seller: 'user-9' });
-  await advance(first);
-  await closed(first);
+  await close(first);
   await expect(operator.users.forget({ userId: 'user-9' }, { requestedBy: 'test' })).resolves.toBeDefined();
-  const contentOf = async () => {
-    const { rows } = await slot.db.query<{ contents: unknown }>(
-      'SELECT contents FROM notification.records WHERE notification_id = $1',
-      [first],
-    );
-    return rows[0]!.contents;
-  };
-  expect(await contentOf()).toEqual([{ item: 'forget', price: 2, seller_user_id: 'forgotten' }]);
+  const { rows } = await slot.db.query(
+    'SELECT contents FROM notification.records WHERE notification_id = $1',
+    [first],
+  );
+  expect(rows).toEqual([{ contents: [{ item: 'forget', price: 2, seller_user_id: 'forgotten' }] }]);
   await close(second);
 });
 
@@ -330,43 +307,33 @@ describe('I93 a digest', () => {
   };
 
   test('I93 a digest has all of a window, the oldest first', async () => {
-    const ids = [await publish('all', 1, { type }), await publish('all', 2, { type })];
-    await close(...ids);
+    await close(...(await publishUpTo(2, 'all', { type })));
     expect(await itemsOf('all')).toEqual({ pushes: [[2, 2]], mails: [[2, [1, 2], 0]] });
-    const alone = await publish('all', 3, { type });
-    await close(alone);
+    await close(await publish('all', 3, { type }));
     expect((await itemsOf('all')).mails[1]).toEqual([3, [3], 0]);
   });
 
   test('I93 a digest is bounded in items and bytes, counts what it leaves out, and is replayed as it was', async () => {
-    const ids: string[] = [];
-    for (let price = 1; price <= 5; price += 1) ids.push(await publish('many', price, { type }));
-    await slot.redis.del(MAIL);
+    const [first] = (await publishUpTo(5, 'many', { type })) as [string];
     await slot.redis.set(MAIL, 'no stream');
-    const [routes] = await close(ids[0]!);
-    expect(routes).toMatchObject({ 'email:user:user-1': { status: 'dead_letter' } });
+    const [routes] = await close(first);
+    expect(routes).toMatchObject({ [EMAIL]: { status: 'dead_letter' } });
     await slot.redis.del(MAIL);
-    await replayRoute(slot, ids[0]!, 'email:user:user-1');
+    await replayRoute(slot, first, EMAIL);
     await eventually('the replay', async () => (await itemsOf('many')).mails[0]);
     expect(await itemsOf('many')).toEqual({ pushes: [[5, 5]], mails: [[5, [3, 4, 5], 2]] });
     // Of 80 bytes, two payloads of 38 bytes.
-    const long = ['a'.repeat(16), 'b'.repeat(60)] as const;
-    const first = await publish(long[0], 1, { type });
-    await publish(long[0], 2, { type });
-    await publish(long[0], 3, { type });
-    const huge = await publish(long[1], 1, { type });
-    await publish(long[1], 2, { type });
-    await close(first, huge);
-    expect((await itemsOf(long[0])).mails).toEqual([[3, [2, 3], 1]]);
-    expect((await itemsOf(long[1])).mails).toEqual([[2, [2], 1]]);
+    const [long, longer] = ['a'.repeat(16), 'b'.repeat(60)] as const;
+    const [ofLong] = (await publishUpTo(3, long, { type })) as [string];
+    const [ofLonger] = (await publishUpTo(2, longer, { type })) as [string];
+    await close(ofLong, ofLonger);
+    expect((await itemsOf(long)).mails).toEqual([[3, [2, 3], 1]]);
+    expect((await itemsOf(longer)).mails).toEqual([[2, [2], 1]]);
   });
 
   test('I93 without a window, as for a large audience, a digest has one item', async () => {
-    const to = Array.from({ length: 101 }, (_, index) => `many-${index}`);
-    for (const user of to)
-      slot.userService.setUser(user, { email: `${user}@example.com`, preferredLanguage: 'en' });
-    const id = await publish('large', 1, { type, to });
-    await closed(id);
+    const to = usersUpTo(101);
+    await closed(await publish('large', 1, { type, to }));
     const { mails, pushes } = await itemsOf('large');
     expect(mails).toEqual(to.map(() => [1, [1], 0]));
     expect(pushes).toHaveLength(101);

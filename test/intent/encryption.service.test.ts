@@ -7,7 +7,7 @@ import { cliOfTests } from '../command-line.ts';
 import { eventually, untilStarted, slotOfTests } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
-import { PUSH, replayRoute } from './rows.ts';
+import { PUSH, keptOf, replayRoute } from './rows.ts';
 
 const key = { id: 'test', key: randomBytes(32) };
 const NOTIFICATION_PAYLOAD_KEYS = `${key.id}:${key.key.toString('base64')}`;
@@ -22,22 +22,9 @@ beforeAll(async () => {
     NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
   });
   const { connection, options } = slot.client;
-  reader = new Client({
-    connection,
-    namespace: options.namespace,
-    dataConverter: dataConverterWith([key])!,
-  });
+  const dataConverter = dataConverterWith([key])!;
+  reader = new Client({ connection, namespace: options.namespace, dataConverter });
 });
-
-/** Everything that the server keeps of a workflow, as text, with what is base64 decoded. */
-async function keptOf(workflowId: string): Promise<string> {
-  const handle = slot.client.workflow.getHandle(workflowId);
-  const kept = JSON.stringify([await handle.fetchHistory(), (await handle.describe()).raw]);
-  const decoded = [...kept.matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
-    Buffer.from(data!, 'base64').toString('latin1'),
-  );
-  return [kept, ...decoded].join('\n');
-}
 
 test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds no word of it', async () => {
   await slot.redis.set(GATEWAY, 'not a stream');
@@ -48,7 +35,7 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
   await reader.workflow.getHandle(notificationWorkflowId(id)).result();
 
   for (const workflowId of [notificationWorkflowId(id), routeWorkflowId(id, PUSH)]) {
-    const kept = await keptOf(workflowId);
+    const kept = await keptOf(slot, workflowId);
     // The failure's message, the payload, the summary, results.
     expect(kept).not.toMatch(/budget spent|WRONGTYPE|Andromeda|game_name|to 1 recipient|deadLettered/);
     expect(kept).toContain('Encoded failure');
@@ -64,9 +51,9 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
 test('I40 the command line reads and steers with the same keys, and without them sees all else', async () => {
   const { cli } = bench;
   const withKeys = { changes: { NOTIFICATION_PAYLOAD_KEYS } };
-  const readJson = async <T>(args: string[], more: { changes?: Record<string, string> } = withKeys) =>
+  const readJson = async <T>(args: string[], more = {}) =>
     JSON.parse((await cli([...args, '--json'], more)).stdout) as T;
-  const status = (more?: { changes?: Record<string, string> }) =>
+  const status = (more = {}) =>
     readJson<{ lastFailure?: string; progress?: { offset: string } }>(['bridge', 'status'], more);
   const id = await publishTurn(slot.redis, 'secret-key-2');
   await untilStarted(slot.client.workflow.getHandle(notificationWorkflowId(id)));
@@ -75,13 +62,12 @@ test('I40 the command line reads and steers with the same keys, and without them
   expect(await cli(['channels', 'pause', 'email', '--json'], withKeys)).toMatchObject({ code: 0 });
 
   // Heartbeats of the reader are sealed, too, and why it failed.
-  await eventually('a heartbeat', async () => (await status()).progress?.offset.includes('-'));
-  const { findings } = await readJson<{ findings: { name: string; status: string }[] }>(['doctor']);
-  expect(findings.find(({ name }) => name === 'stream reader')).toMatchObject({ status: 'ok' });
+  await eventually('a heartbeat', async () => (await status(withKeys)).progress?.offset.includes('-'));
+  expect(await bench.findings(withKeys.changes)).toMatchObject({ 'stream reader': { status: 'ok' } });
   await slot.redis.rename('notification:intents', 'aside');
   await slot.redis.set('notification:intents', 'not a stream');
-  await eventually('the failure', async () => (await status()).lastFailure?.includes('WRONGTYPE'));
-  const withoutKeys = await status({});
+  await eventually('the failure', async () => (await status(withKeys)).lastFailure?.includes('WRONGTYPE'));
+  const withoutKeys = await status();
   expect(withoutKeys).toMatchObject({ attempt: expect.any(Number), lastFailure: 'Encoded failure' });
   expect(withoutKeys.progress).toBeUndefined();
 });

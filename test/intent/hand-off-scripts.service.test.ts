@@ -8,30 +8,25 @@ import {
   voidedKey,
 } from '../../activities/intent/hand-off.ts';
 import { eventually, slotOfTests } from '../harness.ts';
-import { GATEWAY, append as appendIntents } from '../service-process.ts';
-import { turn } from './entries.ts';
+import { GATEWAY } from '../service-process.ts';
+import { publishTurn } from './entries.ts';
+import { EMAIL, PUSH } from './rows.ts';
 
-const ROUTE = 'push:user:user-1';
 const HOUR_MS = 3_600_000;
 
 const slot = slotOfTests();
 let redis: Redis;
-beforeAll(async () => {
-  redis = slot.redis.duplicate();
-  defineHandOffCommands(redis);
-});
+beforeAll(() => defineHandOffCommands((redis = slot.redis.duplicate())));
 afterEach(() => redis.flushdb());
-afterAll(async () => {
-  redis.disconnect();
-});
+afterAll(() => redis.disconnect());
 
 const keys = {
-  lease: leaseKey('9-9', ROUTE),
-  handOff: handOffKey('9-9', ROUTE, 0),
+  lease: leaseKey('9-9', PUSH),
+  handOff: handOffKey('9-9', PUSH, 0),
   voided: voidedKey('9-9'),
 };
 const lease = (token: string) => ({ token, ttlMs: 60_000 });
-const entry = { stream: GATEWAY, fields: [['event_id', `9-9/${ROUTE}`] as [string, string]] };
+const entry = { stream: GATEWAY, fields: [['event_id', `9-9/${PUSH}`] as [string, string]] };
 const append = async (attempt: ReturnType<typeof lease>) =>
   handOff.append(redis, keys, attempt, entry, await handOff.begin(redis));
 const release = (token: string) => handOff.end(redis, [{ keys, token }], false);
@@ -83,23 +78,21 @@ test('I23 once routes are settled their memories fade together, and what was not
 
 test('I23 what is settled fades soon, also when the process stops in between', async () => {
   const service = await slot.startService();
-  const wasHandedOff = async (notificationId: string) => {
-    const names = [ROUTE, 'email:user:user-1'].map((route) => handOffKey(notificationId, route, 0));
-    return eventually(`${notificationId} to be handed off`, async () => {
-      return (await slot.redis.exists(...names)) === 2 && names;
-    });
+  const handedOff = async (key: string) => {
+    const id = await publishTurn(slot.redis, key);
+    const names = [PUSH, EMAIL].map((route) => handOffKey(id, route, 0));
+    await eventually(`${id} to be handed off`, async () => (await slot.redis.exists(...names)) === 2);
+    return names;
   };
   const isFading = async (names: string[]) => {
     const left = await Promise.all(names.map((name) => slot.redis.pttl(name)));
     return left.every((leftMs) => leftMs > 0 && leftMs < HOUR_MS);
   };
-  const [first] = await appendIntents(slot.redis, [turn({ idempotency_key: 'first' })]);
-  const names = await wasHandedOff(first!);
-  await eventually('what was settled to fade', () => isFading(names));
-  const [last] = await appendIntents(slot.redis, [turn({ idempotency_key: 'last' })]);
-  const lastNames = await wasHandedOff(last!);
+  const first = await handedOff('first');
+  await eventually('what was settled to fade', () => isFading(first));
+  const last = await handedOff('last');
   await service.stop();
-  expect(await isFading(lastNames)).toBe(true);
+  expect(await isFading(last)).toBe(true);
 });
 
 test('I23 I26 closing says each time that it came too late, and forgets no entry', async () => {

@@ -18,10 +18,11 @@ import {
   PUSH,
   bothPublished,
   countOf,
-  intentStatusOf,
+  plantRecords,
   refusalOf,
   resultOf,
   routeIn,
+  untilIntent,
   untilStatuses,
 } from './rows.ts';
 
@@ -37,25 +38,18 @@ const takeEmpty = async (): Promise<Slot> => (other = await takeSlot());
 /** Nothing runs by itself: each test says when, and how much time has passed. */
 const BY_HAND = { NOTIFICATION_RECONCILIATION_INTERVAL: '24h' };
 
-const agoIn = (table: string, column: string) =>
-  slot.db.query(
-    `UPDATE ${table} SET ${column} = ${column} - interval '10 minutes' WHERE ${column} IS NOT NULL`,
-  );
 async function tenMinutesPass(): Promise<void> {
-  await agoIn('notification.routes', 'next_attempt_at');
-  await agoIn('notification.intents', 'updated_at');
+  for (const [table, column] of [
+    ['routes', 'next_attempt_at'],
+    ['intents', 'updated_at'],
+  ])
+    await slot.db.query(`UPDATE notification.${table} SET ${column} = ${column} - interval '10 minutes'`);
 }
 
 const NOTHING = { overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0, failed: 0 };
 const reconcile = (of: Slot) => reconcileAll(of, INTENT_TASK_QUEUE);
 
 const operatorOf = ({ client, slot: number }: Slot) => operatorWith({ ...slot, client, slot: number });
-
-const waiting = (id: string) =>
-  eventually('the intent to wait', async () => {
-    const where = "notification_id = $1 AND status = 'open' AND reason IS NOT NULL";
-    return (await countOf(slot, 'intents', where, [id])) === 1;
-  });
 
 test('I49 security-4 a Temporal that has lost everything: routes and intents that waited are taken up, once', async () => {
   const empty = await takeEmpty();
@@ -65,7 +59,10 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
   for (const id of paused) await untilStatuses(slot, id, 'pending', 'published');
   slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
   const unresolved = await publishTurn(slot.redis, 'c', ['user-9']);
-  await waiting(unresolved);
+  await eventually('the intent to wait', async () => {
+    const where = "notification_id = $1 AND status = 'open' AND reason IS NOT NULL";
+    return (await countOf(slot, 'intents', where, [unresolved])) === 1;
+  });
   await before.stop();
 
   await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
@@ -133,24 +130,6 @@ test('I49 a route that fails when it is taken up climbs the ladder in its own wo
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
 });
 
-/** Routes of a producer that were due so many minutes ago. */
-async function plantOverdue(producer: string, minutes: number, count: number): Promise<void> {
-  await slot.db.query(
-    `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
-       payload_json, idempotency_key, request_fingerprint, occurred_at, accepted_at, updated_at, idempotency_expires_at)
-     SELECT $1 || n, 'game.turn.ready', $1, 'user', '["u"]', '{}', $1 || n, 'f', now(), now(), now(), now() + interval '1 day'
-       FROM generate_series(1, $2::int) AS n`,
-    [producer, count],
-  );
-  await slot.db.query(
-    `INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts,
-       created_at, updated_at, next_attempt_at)
-     SELECT notification_id, 'push:user:u', 'push', 'user:u', 'pending', 3, now(), now(), now() - $2::int * interval '1 minute'
-       FROM notification.records WHERE producer = $1`,
-    [producer, minutes],
-  );
-}
-
 test('intent-8 work is found behind more held routes than a page has', async () => {
   const { db, redis } = slot;
   const [routes] = intentReconciliation({ db, redis } as Parameters<typeof intentReconciliation>[0]);
@@ -159,28 +138,23 @@ test('intent-8 work is found behind more held routes than a page has', async () 
   await slot.db.query(
     "INSERT INTO notification.holds (kind, name, is_paused, changed_by, changed_at) VALUES ('producer', 'game_master', true, 'test', now())",
   );
-  await plantOverdue('game_master', 60, 600);
+  await plantRecords(slot, 'held-', 600, { overdue: '1 hour' });
   expect(await isWorkOverdue()).toBe(false);
-  await plantOverdue('lobby', 10, 1);
+  await plantRecords(slot, 'late-', 1, { producer: 'lobby', overdue: '10 minutes' });
   expect(await isWorkOverdue()).toBe(true);
 });
 
-const QUICK = {
-  NOTIFICATION_RECONCILIATION_INTERVAL: '1s',
-  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
-};
+const QUICK = { NOTIFICATION_RECONCILIATION_INTERVAL: '1s' };
 
 /** Until an intent is refused because another one has its key. */
 const refused = async (id: string, by: string) =>
   expect(await refusalOf(slot, id)).toMatchObject({ conflicts_with: by });
 /** Until a look has written down where the reader is. */
 const lookedAt = (id: string) =>
-  eventually(`a look that has seen ${id}`, async () => {
-    const { rows } = await slot.db.query('SELECT FROM notification.inbound_streams WHERE passed_id = $1', [
-      id,
-    ]);
-    return rows.length === 1;
-  });
+  eventually(
+    `a look that has seen ${id}`,
+    async () => (await countOf(slot, 'inbound_streams', 'passed_id = $1', [id])) === 1,
+  );
 
 test('I52 security-5 intents that PostgreSQL has forgotten are accepted again, the same ones, and nothing is handed off twice', async () => {
   await slot.startService(QUICK);
@@ -224,12 +198,12 @@ test('I52 security-5 an intent whose workflow goes on without its record is begu
   await lookedAt(id);
   await slot.redis.rename('kept', GATEWAY);
   await putBack();
-  await eventually('the intent to be missed', async () => (await intentStatusOf(slot, id)) === 'open');
+  await untilIntent(slot, id, 'open');
   await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).signal(REPLAY_SIGNAL, {});
   await untilWorkflowsEnd(slot, [id]);
   // Another one with its key comes after it, although its workflow has ended.
   const later = await publishTurn(slot.redis, 'b', ['user-2']);
-  await eventually('the later one to wait', async () => (await intentStatusOf(slot, later)) === 'open');
+  await untilIntent(slot, later, 'open');
   await slot.db.query(
     "UPDATE notification.intents SET updated_at = updated_at - interval '3 minutes' WHERE notification_id = $1",
     [id],

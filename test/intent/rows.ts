@@ -38,6 +38,7 @@ export interface RouteRow {
   created_at: Date;
   last_error_classification: string | null;
   last_error_message: string | null;
+  last_error_at: Date | null;
 }
 
 /** Ordered by their ids. */
@@ -48,6 +49,14 @@ export async function routesOf({ db }: Slot, notificationId: string): Promise<Ro
   );
   return rows;
 }
+
+/** Once none of them is open any more. */
+export const settledRoutes = (slot: Slot, notificationId: string) =>
+  eventually(`the routes of ${notificationId} to be settled`, async () => {
+    const routes = await routesOf(slot, notificationId);
+    const isOpen = routes.some(({ next_attempt_at: next }) => next !== null);
+    return routes.length > 0 && !isOpen && routes;
+  });
 
 export const routeIn = (
   slot: Slot,
@@ -113,6 +122,37 @@ export const acceptRows = ({ db, redis }: Pick<Slot, 'db' | 'redis'>, intents: r
   return insertRecords(db, items, { catalog: GALAXY, budgets, idempotencyTtlMs: 3_600_000, redis });
 };
 
+/** Writes records `<prefix>1` and so on, each with one open route to user-1. `age`, `reservedFor` and `overdue` are intervals of PostgreSQL. */
+export const plantRecords = (
+  { db }: Pick<Slot, 'db'>,
+  prefix: string,
+  count: number,
+  {
+    producer = 'game_master',
+    channel = 'push',
+    payload = '{}',
+    age = '0',
+    /** Its key. */
+    reservedFor = '7 days',
+    overdue = '0',
+  } = {},
+) =>
+  db.query(
+    `WITH record AS (
+       INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
+         payload_json, idempotency_key, request_fingerprint, occurred_at, accepted_at, updated_at, idempotency_expires_at)
+       SELECT $1 || n, 'game.turn.ready', $3, 'user', '["user-1"]', $5, $1 || n, 'f', now(), now() - $6::interval, now(),
+              now() + $7::interval
+         FROM generate_series(1, $2::int) AS n
+       RETURNING notification_id
+     )
+     INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts,
+       created_at, updated_at, next_attempt_at)
+     SELECT notification_id, $4 || ':user:user-1', $4, 'user:user-1', 'pending', 3, now(), now(), now() - $8::interval
+       FROM record`,
+    [prefix, count, producer, channel, payload, age, reservedFor, overdue],
+  );
+
 /** How the row of an intent stands; undefined while it is not read. */
 export async function intentStatusOf({ db }: Slot, notificationId: string): Promise<string | undefined> {
   const { rows } = await db.query<{ status: string }>(
@@ -121,6 +161,18 @@ export async function intentStatusOf({ db }: Slot, notificationId: string): Prom
   );
   return rows[0]?.status;
 }
+
+export const untilIntent = (slot: Slot, notificationId: string, status: string) =>
+  eventually(
+    `${notificationId} to be ${status}`,
+    async () => (await intentStatusOf(slot, notificationId)) === status,
+  );
+
+/** Lets the time of intents come. */
+export const makeDue = ({ db }: Slot, ...notificationIds: string[]) =>
+  db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = ANY ($1)', [
+    notificationIds,
+  ]);
 
 /** The row of a refused entry, once there is one. */
 export const refusalOf = ({ db }: Slot, entryId: string) =>
@@ -172,6 +224,16 @@ export const resultOf = ({ client }: Slot, notificationId: string): Promise<unkn
   eventually(`the result of ${notificationId}`, () =>
     client.workflow.getHandle(notificationWorkflowId(notificationId)).result(),
   );
+
+/** Everything that Temporal keeps of a workflow, as text, with what is base64 decoded. */
+export async function keptOf({ client }: Slot, workflowId: string): Promise<string> {
+  const handle = client.workflow.getHandle(workflowId);
+  const kept = JSON.stringify([await handle.fetchHistory(), (await handle.describe()).raw]);
+  const decoded = [...kept.matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
+    Buffer.from(data!, 'base64').toString('latin1'),
+  );
+  return [kept, ...decoded].join('\n');
+}
 
 /** Fields of the entries of an outbound stream, of all notifications or of one. */
 export async function entriesOf(
