@@ -10,34 +10,20 @@ import { newIntent, publishIntent } from '../../client/notificationintent.ts';
 import { writeRows } from '../../dev/intent-rows.ts';
 import { operatorOfTests, slotOfTests, untilLocked } from '../harness.ts';
 import { MAIL } from '../service-process.ts';
-import { endOf, replayRoute, routeIn, untilStatuses } from './rows.ts';
+import { endOf, makeDue, replayRoute, routeIn, untilStatuses } from './rows.ts';
 import { scratchFolder } from '../scratch.ts';
 
-const PAYLOAD = {
-  type: 'object',
-  required: ['order_id'],
-  properties: { order_id: { type: 'string' } },
-};
-const USERS = { producer: 'shop', audiences: { user: ['push', 'email'] }, payload: PAYLOAD };
+const PAYLOAD = { type: 'object', required: ['order_id'], properties: { order_id: { type: 'string' } } };
+const EMAILS = { producer: 'shop', audiences: { user: ['email'] }, payload: PAYLOAD };
+const USERS = { ...EMAILS, audiences: { user: ['push', 'email'] }, push: { fields: ['order_id'] } };
 const TEXT = JSON.stringify({
   version: 1,
   types: {
-    'shop.sale': {
-      ...USERS,
-      push: { fields: ['order_id'] },
-      throttle: { limit: 2, window: '1h', per: ['recipient'] },
-    },
-    'shop.moved': {
-      ...USERS,
-      push: { fields: ['order_id'] },
-      throttle: { limit: 1, window: '90s', per: ['recipient', 'order_id'] },
-    },
-    'shop.letter': {
-      ...{ ...USERS, audiences: { user: ['email'] } },
-      throttle: { limit: 1, window: '1h', per: ['recipient'] },
-    },
-    'shop.news': { ...USERS, push: { fields: ['order_id'] } },
-    'shop.alarm': { ...USERS, audiences: { admin_email: ['email'] } },
+    'shop.sale': { ...USERS, throttle: { limit: 2, window: '1h', per: ['recipient'] } },
+    'shop.moved': { ...USERS, throttle: { limit: 1, window: '90s', per: ['recipient', 'order_id'] } },
+    'shop.letter': { ...EMAILS, throttle: { limit: 1, window: '1h', per: ['recipient'] } },
+    'shop.news': USERS,
+    'shop.alarm': { ...EMAILS, audiences: { admin_email: ['email'] } },
   },
 });
 const SHOP = parseCatalog(TEXT);
@@ -122,13 +108,12 @@ describe('a service', () => {
     const later = await publish(MOVED, 'user-5', 'order-1', { deliverAt: Date.now() + 3_600_000 });
     await untilStatuses(slot, await publish(MOVED, 'user-5'), ...PASSED);
     await age('90 seconds');
-    await slot.db.query('UPDATE notification.intents SET due_at = now() WHERE notification_id = $1', [later]);
+    await makeDue(slot, later);
     await untilStatuses(slot, later, ...PASSED);
     await untilStatuses(slot, await publish(MOVED, 'user-5'), ...THROTTLED);
   });
 
   test('I98 a replay of a dead letter is neither counted nor throttled', async () => {
-    await slot.redis.del(MAIL);
     await slot.redis.set(MAIL, 'no stream');
     const dead = await publish('shop.letter', 'user-6');
     await untilStatuses(slot, dead, 'mail_stream_publish_failed', 'skipped');
@@ -151,52 +136,57 @@ describe('the statement that accepts', () => {
       ...{ occurredAtMs: 1_790_000_000_000, payloadJson: '{"order_id":"order-1"}', ...more },
     };
   };
-  const SETTINGS = { budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 };
   const recipientOf = (userId: string): Recipients[number] => ({
-    userId,
-    email: 'u@example.com',
-    locale: 'en',
+    ...{ userId, email: 'u@example.com', locale: 'en' },
   });
-  const insert = (db: Pool, intents: readonly Intent[], audience: Audience, more = {}) =>
-    insertRecords(
+  const userOf = (userId: string): Audience => ({ kind: 'user', recipients: [recipientOf(userId)] });
+
+  /** Writes the rows of intents and accepts them. */
+  async function insert(
+    intents: readonly Intent[],
+    audience: Audience,
+    { db = slot.db, catalog = SHOP, redis = slot.redis } = {},
+  ) {
+    await writeRows(slot.db, intents);
+    const budgets = { push: 3, email: 7 };
+    const options = { catalog, redis, budgets, idempotencyTtlMs: 3_600_000 };
+    return insertRecords(
       db,
       intents.map((intent) => ({ intent, audience })),
-      { ...SETTINGS, catalog: SHOP, redis: slot.redis, ...more },
+      options,
     );
-  const usersOf = (recipients: Recipients): Audience => ({ kind: 'user', recipients });
-  async function accept(db: Pool, intents: readonly Intent[], users: Recipients, catalog = SHOP) {
-    const accepted = await insert(db, intents, usersOf(users), { catalog });
+  }
+  /** @returns how many routes of each intent are throttled; undefined: it is not accepted. */
+  async function accept(
+    users: string | Recipients,
+    intents: readonly Intent[],
+    more?: Parameters<typeof insert>[2],
+  ) {
+    const audience: Audience =
+      typeof users === 'string' ? userOf(users) : { kind: 'user', recipients: users };
+    const accepted = await insert(intents, audience, more);
     return intents.map(
       ({ notificationId }) =>
         accepted.get(notificationId)?.skipped.filter(({ reason }) => reason === 'throttled').length,
     );
   }
-  const written = async (...intents: Intent[]) => {
-    await writeRows(slot.db, intents);
-    return intents;
-  };
 
-  const ADMINISTRATORS = { kind: 'admin_email', emails: ['one@example.com', 'two@example.com'] } as const;
+  const UNUSABLE = { userId: 'bad', problem: 'its address is empty' };
   test.each<[string, string, Audience, number]>([
-    [
-      'users',
-      'shop.news',
-      { kind: 'user', recipients: [recipientOf('u'), { userId: 'bad', problem: 'its address is empty' }] },
-      3,
-    ],
-    ['administrators', 'shop.alarm', { ...ADMINISTRATORS, emails: [...ADMINISTRATORS.emails] }, 2],
+    ['users', 'shop.news', { kind: 'user', recipients: [recipientOf('u'), UNUSABLE] }, 3],
+    ['administrators', 'shop.alarm', { kind: 'admin_email', emails: ['a@example.com', 'b@example.com'] }, 2],
     ['nobody', 'shop.alarm', { kind: 'admin_email', emails: [] }, 0],
   ])(
     'I20 I21 acceptance names the routes to %s that are to be published',
-    async (_, type, audience, count) => {
+    async (_, type, audience, expected) => {
       const { kind: audienceKind } = audience;
       const recipientUserIds = audienceKind === 'user' ? ['u', 'bad'] : [];
-      const [intent] = await written(intentOf(type, { audienceKind, recipientUserIds }));
-      const { notificationId } = intent!;
-      const accepted = await insert(slot.db, [intent!], audience);
+      const intent = intentOf(type, { audienceKind, recipientUserIds });
+      const { notificationId } = intent;
+      const accepted = await insert([intent], audience);
       const rows = await loadSlice(slot.db, { notificationId, offset: 0, limit: 99 });
       const pending = rows.filter(({ status }) => status === 'pending').map(nameOf);
-      expect(pending).toHaveLength(count);
+      expect(pending).toHaveLength(expected);
       expect(accepted.get(notificationId)!.toPublish.map(nameOf).sort()).toEqual(pending.sort());
     },
   );
@@ -204,27 +194,26 @@ describe('the statement that accepts', () => {
   test.each(['accepted', 'refused', 'duplicate', 'conflict', 'cancelled'])(
     'I9 I11 an intent that is decided as %s is not accepted by an attempt that has not looked',
     async (status) => {
-      const [intent] = await written(intentOf('shop.news'));
+      const intent = intentOf('shop.news');
+      await writeRows(slot.db, [intent]);
       await slot.db.query(
         'UPDATE notification.intents SET status = $2, entry = NULL WHERE notification_id = $1',
-        [intent!.notificationId, status],
+        [intent.notificationId, status],
       );
-      expect(await accept(slot.db, [intent!], [recipientOf('u')])).toEqual([undefined]);
+      expect(await accept('u', [intent])).toEqual([undefined]);
     },
   );
 
   test('I98 of two transactions the later one waits, and sees what the earlier one has left', async () => {
-    const user = [recipientOf('waits')];
     for (const [end, throttled] of [
       ['ROLLBACK', 0],
       ['COMMIT', 2],
     ] as const) {
-      const [first, second] = await written(intentOf(MOVED), intentOf(MOVED));
       const client = await slot.db.connect();
       try {
         await client.query('BEGIN');
-        expect(await accept(client as unknown as Pool, [first!], user)).toEqual([0]);
-        const later = accept(slot.db, [second!], user);
+        expect(await accept('waits', [intentOf(MOVED)], { db: client as unknown as Pool })).toEqual([0]);
+        const later = accept('waits', [intentOf(MOVED)]);
         await untilLocked(slot.db);
         await client.query(end);
         expect(await later).toEqual([throttled]);
@@ -236,74 +225,62 @@ describe('the statement that accepts', () => {
   });
 
   test('I98 of intents that are accepted together the first ones pass, and first attempts know it', async () => {
-    const intents = await written(...Array.from({ length: 5 }, () => intentOf(SALE)), intentOf('shop.news'));
-    expect(await accept(slot.db, intents, [recipientOf('batch')])).toEqual([0, 0, 2, 2, 2, 0]);
+    const intents = [...Array.from({ length: 5 }, () => intentOf(SALE)), intentOf('shop.news')];
+    expect(await accept('batch', intents)).toEqual([0, 0, 2, 2, 2, 0]);
     expect(await countedOf('batch')).toEqual([2]);
-    const [late] = await written(intentOf(SALE));
-    const accepted = await insert(slot.db, [late!], usersOf([recipientOf('batch')]));
-    const { acceptance, toPublish } = accepted.get(late!.notificationId)!;
+    const late = intentOf(SALE);
+    const accepted = await insert([late], userOf('batch'));
+    const { acceptance, toPublish } = accepted.get(late.notificationId)!;
     expect(acceptance).toEqual({ outcome: 'accepted', routeCount: 2, skipped: 2, routes: [] });
     expect(toPublish).toEqual([]);
   });
 
   test('I98 each value of its field counts alone', async () => {
     const of = (order: string) => intentOf(MOVED, { payloadJson: JSON.stringify({ order_id: order }) });
-    const intents = await written(of('order-1'), of('order-1'), of('order-2'));
-    expect(await accept(slot.db, intents, [recipientOf('values')])).toEqual([0, 2, 0]);
+    expect(await accept('values', ['order-1', 'order-1', 'order-2'].map(of))).toEqual([0, 2, 0]);
     expect(await countedOf('values')).toEqual([1, 1]);
   });
 
   test('I98 an intent counts once: not when it is accepted already, a duplicate, expired, or without recipients', async () => {
-    const user = [recipientOf('once')];
-    const [first] = await written(intentOf(SALE));
-    await accept(slot.db, [first!], user);
-    expect(await accept(slot.db, [first!], user)).toEqual([undefined]);
-    const [repeat] = await written(intentOf(SALE, { idempotencyKey: first!.idempotencyKey }));
-    expect(await accept(slot.db, [repeat!], user)).toEqual([undefined]);
-    const [late] = await written(intentOf(SALE, { expiresAtMs: 1_790_000_000_001 }));
-    expect(await accept(slot.db, [late!], user)).toEqual([0]);
+    const first = intentOf(SALE);
+    await accept('once', [first]);
+    const repeat = intentOf(SALE, { idempotencyKey: first.idempotencyKey });
+    for (const again of [first, repeat]) expect(await accept('once', [again])).toEqual([undefined]);
+    expect(await accept('once', [intentOf(SALE, { expiresAtMs: 1_790_000_000_001 })])).toEqual([0]);
     expect(await countedOf('once')).toEqual([1]);
-    const [letter] = await written(intentOf('shop.letter'));
-    expect(await accept(slot.db, [letter!], [{ userId: 'unusable', problem: 'no address' }])).toEqual([0]);
-    expect(await countedOf('unusable')).toEqual([]);
+    expect(await accept([UNUSABLE], [intentOf('shop.letter')])).toEqual([0]);
+    expect(await countedOf('bad')).toEqual([]);
   });
 
   test('I98 what was handed off on any channel passes all, and counts before the others; what was cancelled does not', async () => {
-    const user = [recipientOf('back')];
-    const [other, before, full, cancelled] = await written(
-      ...Array.from({ length: 4 }, () => intentOf(MOVED)),
-    );
+    const intents = [1, 2, 3, 4].map(() => intentOf(MOVED));
+    const [other, before, full, cancelled] = intents as [Intent, Intent, Intent, Intent];
     const remember = ({ notificationId }: Intent, as: string) =>
       slot.redis.set(handOffKey(notificationId, 'email:user:back', 0), as);
-    await remember(before!, '1-1');
-    await remember(full!, '1-2');
-    await remember(cancelled!, 'closed');
-    expect(await accept(slot.db, [other!, before!], user)).toEqual([2, 0]);
+    await remember(before, '1-1');
+    await remember(full, '1-2');
+    await remember(cancelled, 'closed');
+    expect(await accept('back', [other, before])).toEqual([2, 0]);
     expect(await countedOf('back')).toEqual([1]);
-    expect(await accept(slot.db, [cancelled!, full!], user)).toEqual([2, 0]);
+    expect(await accept('back', [cancelled, full])).toEqual([2, 0]);
   });
 
   test('I98 without an answer of Redis nothing is decided about a type with a throttle', async () => {
-    const user = [recipientOf('away')];
-    const [sale, news] = await written(intentOf(SALE), intentOf('shop.news'));
-    const away = slot.redis.duplicate({ lazyConnect: true });
-    away.disconnect();
-    const insertAway = (intent: Intent) => insert(slot.db, [intent], usersOf(user), { redis: away });
-    await expect(insertAway(sale!)).rejects.toMatchObject({ type: 'AcceptanceDeferred' });
-    expect(await insertAway(news!)).toHaveProperty('size', 1);
-    expect(await accept(slot.db, [sale!], user)).toEqual([0]);
+    const sale = intentOf(SALE);
+    const redis = slot.redis.duplicate({ lazyConnect: true });
+    redis.disconnect();
+    await expect(accept('away', [sale], { redis })).rejects.toMatchObject({ type: 'AcceptanceDeferred' });
+    expect(await accept('away', [intentOf('shop.news')], { redis })).toEqual([0]);
+    expect(await accept('away', [sale])).toEqual([0]);
   });
 
   test('I98 a large audience is counted in its parts, and a limit may change', async () => {
     const users = Array.from({ length: 5_100 }, (_, index) => recipientOf(`many-${index}`));
-    const some = users.slice(0, 3_000);
-    const [a, b, c] = await written(intentOf(SALE), intentOf(SALE), intentOf(SALE));
-    expect(await accept(slot.db, [a!], users)).toEqual([0]);
-    expect(await accept(slot.db, [b!], some)).toEqual([0]);
-    expect(await accept(slot.db, [c!], users)).toEqual([6_000]);
-    const other = parseCatalog(TEXT.replace('"limit":2,"window":"1h"', '"limit":1,"window":"1h"'));
-    const [d, e] = await written(intentOf(SALE), intentOf(SALE));
-    expect(await accept(slot.db, [d!], users, other)).toEqual([10_200]);
-    expect(await accept(slot.db, [e!], [recipientOf('many-5000')])).toEqual([2]);
+    expect(await accept(users, [intentOf(SALE)])).toEqual([0]);
+    expect(await accept(users.slice(0, 3_000), [intentOf(SALE)])).toEqual([0]);
+    expect(await accept(users, [intentOf(SALE)])).toEqual([6_000]);
+    const catalog = parseCatalog(TEXT.replace('"limit":2,"window":"1h"', '"limit":1,"window":"1h"'));
+    expect(await accept(users, [intentOf(SALE)], { catalog })).toEqual([10_200]);
+    expect(await accept('many-5000', [intentOf(SALE)])).toEqual([2]);
   }, 300_000);
 });
