@@ -7,36 +7,31 @@ interface PageRequest {
   nextPageToken?: Uint8Array | null;
 }
 
+const timer = (what: 'Started' | 'Fired' | 'Canceled', timerId = '1') => ({
+  [`timer${what}EventAttributes`]: { timerId },
+});
 const BEGUN = [{ workflowExecutionStartedEventAttributes: {} }];
-const ONE_TASK = [...BEGUN, { workflowTaskCompletedEventAttributes: {} }];
+const DONE = { workflowTaskCompletedEventAttributes: {} };
+const ONE_TASK = [...BEGUN, DONE];
 /** More than a server gives together. */
-const LONG = Array.from({ length: 600 }, () => ({ workflowTaskCompletedEventAttributes: {} }));
-const WAITING = [...ONE_TASK, { timerStartedEventAttributes: { timerId: '1' } }];
+const LONG = Array.from({ length: 600 }, () => DONE);
+const WAITING = [...ONE_TASK, timer('Started')];
+const DESCRIBED_BEFORE = { workflowExecutionInfo: { historyLength: WAITING.length } };
 
 test.each([
   ['has done a task and waits for nothing', ONE_TASK, {}, true],
-  ['had a timer that fired', [...WAITING, { timerFiredEventAttributes: { timerId: '1' } }], {}, true],
-  [
-    'had a timer that it called off',
-    [...WAITING, { timerCanceledEventAttributes: { timerId: '1' } }],
-    {},
-    true,
-  ],
+  ['had a timer that fired', [...WAITING, timer('Fired')], {}, true],
+  ['had a timer that it called off', [...WAITING, timer('Canceled')], {}, true],
   ['waits for a timer', WAITING, {}, false],
-  ['waits for one of two timers', [...WAITING, { timerFiredEventAttributes: { timerId: '2' } }], {}, false],
+  ['waits for one of two timers', [...WAITING, timer('Fired', '2')], {}, false],
   ['has not begun yet', BEGUN, {}, false],
   ['waits for an activity', ONE_TASK, { pendingActivities: [{}] }, false],
   ['waits for a child', ONE_TASK, { pendingChildren: [{}] }, false],
   ['has a task', ONE_TASK, { pendingWorkflowTask: { attempt: 1 } }, false],
-  [
-    'had a timer that has fired since it was described',
-    [...WAITING, { timerFiredEventAttributes: { timerId: '1' } }],
-    { workflowExecutionInfo: { historyLength: WAITING.length } },
-    false,
-  ],
+  ['had a timer that fired since it was described', [...WAITING, timer('Fired')], DESCRIBED_BEFORE, false],
   ['has a long history', [...ONE_TASK, ...LONG], {}, true],
   ['has waited for a timer for long', [...WAITING, ...LONG], {}, false],
-  ['had a timer long ago', [...WAITING, ...LONG, { timerFiredEventAttributes: { timerId: '1' } }], {}, true],
+  ['had a timer long ago', [...WAITING, ...LONG, timer('Fired')], {}, true],
 ])('I49 a run that is never idle and %s: stuck?', async (_, events, raw, expected) => {
   const newestFirst = events.map((event: object, at) => ({ ...event, eventId: at + 1 })).reverse();
   const page = ({ maximumPageSize: size = 0, nextPageToken }: PageRequest) => {
