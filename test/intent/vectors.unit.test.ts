@@ -1,35 +1,30 @@
 /** The vectors that clients in all languages are tested with. */
 import { readFileSync } from 'node:fs';
-import path from 'node:path';
-import type { Vector, Vectors } from '../../dev/contracts/vectors.ts';
+import type { Vectors } from '../../dev/contracts/vectors.ts';
 import { entryOfVector } from '../../dev/contracts/vectors.ts';
+import { given } from '../../api/given.ts';
 import { INTENT_FAILURE_CODES, fieldNamedIn, fingerprintOf } from '../../api/intent/entry.ts';
 import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES, readPushPayload, parseIntent } from './galaxy.ts';
 
-const ROOT = path.join(import.meta.dirname, '../..');
-const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
-const { entries, push_payloads: pushes } = JSON.parse(read('api/intent/vectors.json')) as Vectors;
+const { entries, push_payloads: pushes } = JSON.parse(
+  readFileSync('api/intent/vectors.json', 'utf8'),
+) as Vectors;
 
 test('I70 I4 I6 I8 the service decides every vector as the committed file says, with its fingerprint', () => {
-  const decided = entries.map(({ name, fields, further_fields = 0 }): Vector => {
-    const given = { name, fields, ...(further_fields === 0 ? {} : { further_fields }) };
-    const parsed = parseIntent('1-0', entryOfVector(given));
+  const decided = entries.map((vector) => {
+    const parsed = parseIntent('1-0', entryOfVector(vector));
+    const about = given({ name: vector.name, fields: vector.fields, further_fields: vector.further_fields });
     if (!parsed.ok) {
-      const { failureCode, failureMessage } = parsed.malformed;
-      const names = fieldNamedIn(failureMessage) ?? 'the entry';
-      return { ...given, refused: { code: failureCode as (typeof INTENT_FAILURE_CODES)[number], names } };
+      const { failureCode: code, failureMessage } = parsed.malformed;
+      return { ...about, refused: { code, names: fieldNamedIn(failureMessage) ?? 'the entry' } };
     }
     const { payloadJson, recipientUserIds, expiresAtMs, traceparent } = parsed.intent;
-    return {
-      ...given,
-      accepted: {
-        fingerprint: fingerprintOf(parsed.intent),
-        payload_json: payloadJson,
-        recipient_user_ids: recipientUserIds,
-        ...(expiresAtMs === undefined ? {} : { expires_at_ms: expiresAtMs }),
-        ...(traceparent === undefined ? {} : { traceparent }),
-      },
+    const accepted = {
+      fingerprint: fingerprintOf(parsed.intent),
+      ...{ payload_json: payloadJson, recipient_user_ids: recipientUserIds },
+      ...given({ expires_at_ms: expiresAtMs, traceparent }),
     };
+    return { ...about, accepted };
   });
   // A long payload or audience is left out of the file, and intents for administrators name no user.
   expect(decided).toMatchObject(entries);
