@@ -2,6 +2,7 @@
  * What producers are told about their intents: each kind of event, and one end for each intent; also of what is too late, which
  * is skipped as expired and not sent by a replay. Single attempts of it are in hand-off.service.test.ts.
  */
+import type { Pool, PoolClient } from 'pg';
 import {
   OPEN_GENERATION,
   RECORD_FAILURE,
@@ -38,6 +39,8 @@ const TELLING = {
   NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
 };
 
+const HOUR_MS = 3_600_000;
+
 let slot: Slot;
 let operator: Operator;
 
@@ -55,15 +58,25 @@ async function writtenTogether(): Promise<string[][]> {
   return rows.map(({ kinds }) => kinds);
 }
 
-/** An intent to user-1 that is accepted, while no service runs. @returns its routes, as they are now, by their ids. */
+/** An intent to user-1 that is accepted, while no service runs, and what becomes of its routes. */
 async function acceptAlone() {
   await tell(OUTCOME_KINDS);
   const intent = accepted(turn({ recipient_user_ids_json: '["user-1"]' }));
   await writeRows(slot.db, [intent]);
   await acceptRows(slot, [intent]);
-  return async (wanted: string) => {
+  const rowOf = async (route: string) => {
     const slice = { notificationId: intent.notificationId, offset: 0, limit: 99 };
-    return (await loadSlice(slot.db, slice)).find(({ routeId }) => routeId === wanted)!;
+    return (await loadSlice(slot.db, slice)).find(({ routeId }) => routeId === route)!;
+  };
+  return {
+    publishRoute: async (route: string, client: Pool | PoolClient = slot.db) =>
+      settleRoutes(client, [{ ...(await rowOf(route)), publishedAs: '1-1' }]),
+    async killPush() {
+      const death = [true, 0, 'gateway_stream_publish_failed', 'WRONGTYPE', 'a hint'];
+      await query(slot.db, RECORD_FAILURE, [...keyOf(await rowOf(PUSH)), ...death]);
+    },
+    replayPush: async () =>
+      query(slot.db, OPEN_GENERATION, [...keyOf(await rowOf(PUSH)), 'order-1', 'nina', 'INC-1']),
   };
 }
 
@@ -71,13 +84,12 @@ async function acceptAlone() {
 const tell = (kinds: readonly string[]) =>
   slot.db.query('UPDATE notification.installation SET outcomes = $1', [kinds]);
 
-/** An intent for user-1. @param expiresInMs by the clock of this machine, which PostgreSQL has, too. */
-const entry = (key: string, expiresInMs?: number) =>
-  turn({
-    idempotency_key: key,
-    recipient_user_ids_json: '["user-1"]',
-    expires_at_ms: expiresInMs === undefined ? undefined : String(Date.now() + expiresInMs),
-  });
+/** Publishes an intent for user-1. @param expiresInMs by the clock of this machine, which PostgreSQL has, too. */
+async function publish(key: string, expiresInMs: number): Promise<string> {
+  const expires_at_ms = String(Date.now() + expiresInMs);
+  const fields = { idempotency_key: key, recipient_user_ids_json: '["user-1"]', expires_at_ms };
+  return (await append(slot.redis, [turn(fields)]))[0]!;
+}
 
 /** How often each of these notifications is in an outbound stream. */
 const sent = (stream: string, ...ids: string[]) =>
@@ -86,7 +98,13 @@ const sent = (stream: string, ...ids: string[]) =>
 const expireNow = (id: string) =>
   slot.db.query('UPDATE notification.records SET expires_at = now() WHERE notification_id = $1', [id]);
 
-const sentences = async () => (await operator.why('user-1')).answers.map(({ sentence }) => sentence);
+/** Whether an operator is told so about user-1. */
+async function expectSentence(sentence: RegExp): Promise<void> {
+  const { answers } = await operator.why('user-1');
+  expect(answers).toContainEqual(
+    expect.objectContaining({ sentence: expect.stringMatching(sentence) as string }),
+  );
+}
 
 /** What is told of an intent whose two routes are published. */
 const DELIVERED = ['accepted', 'route_published', 'route_published', 'settled'];
@@ -106,13 +124,9 @@ describe('one service', () => {
   afterAll(() => slot.release());
 
   test('I78 Q1 what is late when it is accepted is skipped, told once, and holds nothing up', async () => {
-    const [late, inTime, plain] = (await append(slot.redis, [
-      entry('late', -1_000),
-      entry('in-time', 3_600_000),
-      entry('plain'),
-    ])) as [string, string, string];
-    for (const id of [inTime, plain]) await routeIn(slot, id, EMAIL, 'published');
+    const [late, inTime] = [await publish('late', -1_000), await publish('in-time', HOUR_MS)];
     for (const route of [PUSH, EMAIL]) {
+      await routeIn(slot, inTime, route, 'published');
       expect(await routeIn(slot, late, route, 'skipped')).toMatchObject({
         ...{ attempt_count: 0, entry_id: null, last_error_classification: 'expired' },
         last_error_message: expect.stringMatching(
@@ -121,64 +135,53 @@ describe('one service', () => {
       });
     }
     const told = await endOf(slot, late);
-    expect(told.map(({ kind }) => kind)).toEqual(['accepted', 'route_skipped', 'route_skipped', 'expired']);
+    expect(kindsOf(told)).toEqual(['accepted', 'route_skipped', 'route_skipped', 'expired']);
     expect(told).toContainEqual(
       expect.objectContaining({ kind: 'route_skipped', route: PUSH, reason: 'expired' }),
     );
     expect(told.at(-1)).toMatchObject({ eventId: `${late}/end`, published: 0, skipped: 2, deadLettered: 0 });
-    expect((await endOf(slot, inTime)).at(-1)).toMatchObject({ kind: 'settled', published: 2 });
-    await routeIn(slot, inTime, PUSH, 'published');
-    await routeIn(slot, plain, PUSH, 'published');
-    for (const stream of [GATEWAY, MAIL]) expect(await sent(stream, inTime, plain, late)).toEqual([1, 1, 0]);
-    expect(await sentences()).toContainEqual(
-      expect.stringMatching(
-        /^the push of game.turn.ready was skipped at 2\S+Z because it came too late: it was worth sending until 2/,
-      ),
+    for (const stream of [GATEWAY, MAIL]) expect(await sent(stream, inTime, late)).toEqual([1, 0]);
+    await expectSentence(
+      /^the push of game.turn.ready was skipped at 2\S+Z because it came too late: it was worth sending until 2/,
     );
   });
 
   test('I78 what becomes late while its channel is paused is skipped when it is resumed', async () => {
     await operator.channels.pause('push', { reason: 'maintenance', requestedBy: 'nina' });
-    const [id] = (await append(slot.redis, [entry('paused', 3_600_000)])) as [string];
+    const id = await publish('paused', HOUR_MS);
     await routeIn(slot, id, EMAIL, 'published');
     expect((await routeIn(slot, id, PUSH, 'pending')).last_error_classification).toBeNull();
     await expireNow(id);
-    expect(await sentences()).toContainEqual(
-      expect.stringMatching(
-        /^the push .* waits: nina has paused push .*: maintenance; it expired at \S+, and is skipped then$/,
-      ),
+    await expectSentence(
+      /^the push .* waits: nina has paused push .*: maintenance; it expired at \S+, and is skipped then$/,
     );
-    const plain = (await append(slot.redis, [entry('also plain')]))[0]!;
     await operator.channels.resume('push', { requestedBy: 'nina' });
-    await routeIn(slot, plain, PUSH, 'published');
     expect(await routeIn(slot, id, PUSH, 'skipped')).toMatchObject({
       ...{ last_error_classification: 'expired', attempt_count: 0 },
     });
-    expect(await sent(GATEWAY, plain, id)).toEqual([1, 0]);
+    expect(await sent(GATEWAY, id)).toEqual([0]);
     expect((await endOf(slot, id)).at(-1)).toMatchObject({ kind: 'expired', published: 1, skipped: 1 });
   });
 
   test('I78 I25 a replay does not send what is late, and says so', async () => {
-    await slot.redis.rename(MAIL, 'aside').catch(() => undefined);
     await slot.redis.set(MAIL, 'not a stream');
-    const ids = await append(slot.redis, [entry('late-dead', 3_600_000), entry('other', 3_600_000)]);
-    for (const id of ids) {
+    const [late, inTime] = [await publish('late-dead', HOUR_MS), await publish('other', HOUR_MS)];
+    for (const id of [late, inTime]) {
       await routeIn(slot, id, EMAIL, 'dead_letter');
       await routeIn(slot, id, PUSH, 'published');
     }
-    await slot.redis.rename('aside', MAIL).catch(() => slot.redis.del(MAIL));
-    const [late, inTime] = ids as [string, string];
+    await slot.redis.del(MAIL);
     await expireNow(late);
 
     const filter = { type: 'game.turn.ready' };
     expect(await operator.operations.preview('replay', filter)).toMatchObject([{ routes: 2, expired: 1 }]);
     const { operationId } = await operator.operations.begin('replay', filter, { requestedBy: 'test' });
-    const { view, outcome } = await eventually('the operation to be over', async () => {
-      const now = await operator.operations.show(operationId);
-      const found = await operator.operations.outcome(operationId);
-      return now.endedAt !== undefined && found.open === 0 && { view: now, outcome: found };
-    });
+    const view = await operator.operations.follow(operationId, { limitMs: 60_000 });
     expect(view).toMatchObject({ total: 2, done: 2, ordered: 1 });
+    const outcome = await eventually('the replay to be over', async () => {
+      const found = await operator.operations.outcome(operationId);
+      return found.open === 0 && found;
+    });
     expect(outcome).toEqual({ published: 1, skipped: 0, expired: 1, diedAgain: 0, open: 0, gone: 0 });
 
     // An order that went past the client, as with the temporal program, or one that was given a moment too early.
@@ -191,9 +194,7 @@ describe('one service', () => {
     expect((await endOf(slot, late)).filter(isTerminal)).toMatchObject([
       { kind: 'settled', deadLettered: 1 },
     ]);
-    expect(await sentences()).toContainEqual(
-      expect.stringMatching(/ is dead since .*; it expired at \S+, so a replay does not send it$/),
-    );
+    await expectSentence(/ is dead since .*; it expired at \S+, so a replay does not send it$/);
   });
 
   test('Q1 an intent is told of from acceptance to its end, in this order, with ids that say what', async () => {
@@ -346,20 +347,16 @@ describe('a service for each', () => {
   });
 
   test('Q1 of two processes that close the last routes at the same time, one tells the end', async () => {
-    const routeOf = await acceptAlone();
+    const { publishRoute } = await acceptAlone();
     const [one, other] = [await slot.db.connect(), await slot.db.connect()];
-    const close = async (client: typeof one, route: string) =>
-      settleRoutes(client, [{ ...(await routeOf(route)), publishedAs: '1-1' }]);
-    await one.query('BEGIN');
-    await other.query('BEGIN');
-    await close(one, EMAIL);
-    const closing = close(other, PUSH);
+    for (const client of [one, other]) await client.query('BEGIN');
+    await publishRoute(EMAIL, one);
+    const closing = publishRoute(PUSH, other);
     await untilLocked(slot.db);
     await one.query('COMMIT');
     await closing;
     await other.query('COMMIT');
-    one.release();
-    other.release();
+    for (const client of [one, other]) client.release();
     expect(await writtenTogether()).toEqual([
       ['accepted'],
       ['route_published'],
@@ -386,26 +383,18 @@ describe('a service for each', () => {
     expect(await writtenTogether()).toEqual([['accepted'], ['route_published'], ['settled']]);
   });
 
-  const killPush = async (routeOf: Awaited<ReturnType<typeof acceptAlone>>) => {
-    const death = [true, 0, 'gateway_stream_publish_failed', 'WRONGTYPE', 'a hint'];
-    await query(slot.db, RECORD_FAILURE, [...keyOf(await routeOf(PUSH)), ...death]);
-  };
-  const replayPush = async (routeOf: Awaited<ReturnType<typeof acceptAlone>>) =>
-    query(slot.db, OPEN_GENERATION, [...keyOf(await routeOf(PUSH)), 'order-1', 'nina', 'INC-1']);
-
   test.each([
     ['without outcomes', []],
     ['with outcomes', OUTCOME_KINDS],
   ])(
     'Q1 intent-12 after a replay by a process %s the end is told once both routes are closed',
     async (_, kinds) => {
-      const routeOf = await acceptAlone();
-      await killPush(routeOf);
+      const { publishRoute, killPush, replayPush } = await acceptAlone();
+      await killPush();
       await tell(kinds);
-      await replayPush(routeOf);
+      await replayPush();
       await tell(OUTCOME_KINDS);
-      for (const route of [PUSH, EMAIL])
-        await settleRoutes(slot.db, [{ ...(await routeOf(route)), publishedAs: '1-1' }]);
+      for (const route of [PUSH, EMAIL]) await publishRoute(route);
       expect(await writtenTogether()).toEqual([
         ['accepted'],
         ['route_dead_lettered'],
@@ -416,11 +405,11 @@ describe('a service for each', () => {
   );
 
   test('Q1 a replay that comes before the end has left the outbox does not end the intent again', async () => {
-    const routeOf = await acceptAlone();
-    await settleRoutes(slot.db, [{ ...(await routeOf(EMAIL)), publishedAs: '1-1' }]);
-    await killPush(routeOf);
-    await replayPush(routeOf);
-    await settleRoutes(slot.db, [{ ...(await routeOf(PUSH)), publishedAs: '1-1' }]);
+    const { publishRoute, killPush, replayPush } = await acceptAlone();
+    await publishRoute(EMAIL);
+    await killPush();
+    await replayPush();
+    await publishRoute(PUSH);
     expect(await writtenTogether()).toEqual([
       ['accepted'],
       ['route_published'],
