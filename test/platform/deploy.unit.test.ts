@@ -1,20 +1,32 @@
-/** What `deploy/`, the chart, the Compose file and the image say, held against what they are about; deploy/validate.sh renders the chart. */
+/**
+ * What `deploy/`, the chart, the Compose file, the image, dashboards and alarms say, held against what they are about, and the version
+ * that each file has; deploy/validate.sh renders the chart.
+ */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';
 import { parse } from 'yaml';
 import type { z } from 'zod';
 import packageJson from '../../package.json' with { type: 'json' };
+import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
+import type { Instrument } from '../../dev/instruments.ts';
+import { instruments } from '../../dev/instruments.ts';
+import { versionPlaces, withVersion } from '../../dev/release.ts';
 import { DYNAMIC_CONFIG } from '../../dev/servers/temporal.ts';
 import { ROLE_NAMES, VARIABLES, loadConfig, needsOf } from '../../config/load.ts';
 import { defaultOf } from '../../config/variables.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../intent/galaxy.ts';
 import { namesOf } from '../../migrations/namespace.ts';
 import { SEARCH_ATTRIBUTES } from '../../workflows/search-attributes.ts';
+import { ALARMS, SECTIONS } from '../runbook/pages.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
-const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
+const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
+const filesBelow = (folder: string, end: RegExp) =>
+  readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((file) =>
+    end.test(file),
+  );
 
 const dynamicConfig = (profile: string) =>
   Object.fromEntries(
@@ -33,21 +45,11 @@ interface ComposeService {
   volumes?: string[];
   ports?: string[];
   depends_on?: Record<string, { condition: string }>;
-  read_only?: boolean;
-  cap_drop?: string[];
-  security_opt?: string[];
-  tmpfs?: string[];
 }
 
 const { services } = parse(read('docker-compose.yml'), { merge: true }) as {
   services: Record<string, ComposeService>;
 };
-test('the image starts Node as `npm start` does', () => {
-  const [, command] = /^CMD (\[.*\])$/m.exec(read('Dockerfile'))!;
-  expect((JSON.parse(command!) as string[]).join(' ')).toBe(packageJson.scripts.start.split(' exec env ')[1]);
-  expect(command).toContain('--no-memory-reducer');
-});
-
 const mountsOf = ({ volumes = [] }: ComposeService) =>
   Object.fromEntries(
     volumes
@@ -55,11 +57,15 @@ const mountsOf = ({ volumes = [] }: ComposeService) =>
       .map((volume) => volume.split(':').slice(0, 2).reverse() as [string, string]),
   );
 
-test('I40 the small profile is what the embedded server runs with', () => {
-  expect(dynamicConfig('small')).toEqual(DYNAMIC_CONFIG);
+test('I40 the image starts Node as `npm start` does, as an unprivileged user', () => {
+  const [, command] = /^CMD (\[.*\])$/m.exec(read('Dockerfile'))!;
+  expect((JSON.parse(command!) as string[]).join(' ')).toBe(packageJson.scripts.start.split(' exec env ')[1]);
+  expect(command).toContain('--no-memory-reducer');
+  expect(read('Dockerfile')).toMatch(/^USER 1000:1000$/m);
 });
 
-test('I40 the large profile sets nothing that the small one does not know', () => {
+test('I40 the small profile is what the embedded server runs with, and the large one sets nothing else', () => {
+  expect(dynamicConfig('small')).toEqual(DYNAMIC_CONFIG);
   const unknown = Object.keys(dynamicConfig('large')).filter((key) => !(key in DYNAMIC_CONFIG));
   expect(unknown).toEqual([]);
 });
@@ -71,9 +77,8 @@ describe('the Compose file', () => {
     expect(mountsOf(temporal!)[file]).toBe('./deploy/temporal/small.yaml');
     expect(temporal!.image!.split(':')[1]).toBe(schema!.image!.split(':')[1]);
     expect(schema!.command!.join()).toContain(temporal!.environment!['VISIBILITY_DBNAME']);
-    expect(temporal!.depends_on).toEqual({
-      'temporal-schema': { condition: 'service_completed_successfully' },
-    });
+    const isDone = { condition: 'service_completed_successfully' };
+    expect(temporal!.depends_on).toEqual({ 'temporal-schema': isDone });
   });
 
   test('I30 the service starts with what it sets, and it sets nothing unknown', () => {
@@ -87,14 +92,13 @@ describe('the Compose file', () => {
   });
 
   test('I40 the service and its set-up can write nowhere and gain nothing', () => {
-    for (const name of ['galaxy-notify', 'setup']) {
-      expect(services[name]).toMatchObject({
-        read_only: true,
-        tmpfs: ['/tmp'],
-        cap_drop: ['ALL'],
-        security_opt: ['no-new-privileges:true'],
-      });
-    }
+    const confined = {
+      read_only: true,
+      tmpfs: ['/tmp'],
+      cap_drop: ['ALL'],
+      security_opt: ['no-new-privileges:true'],
+    };
+    for (const name of ['galaxy-notify', 'setup']) expect(services[name]).toMatchObject(confined);
   });
 
   test('I40 nothing listens beyond the loopback, and everything mounted exists', () => {
@@ -108,10 +112,6 @@ describe('the Compose file', () => {
       }
     }
   });
-});
-
-test('I40 the image runs as an unprivileged user', () => {
-  expect(read('Dockerfile')).toMatch(/^USER 1000:1000$/m);
 });
 
 test('I40 the page about Temporal Cloud makes the search attributes that the service needs', () => {
@@ -145,10 +145,12 @@ describe('the chart, as far as it can be checked without Helm', () => {
   const validate = new Ajv({ allowUnionTypes: true }).compile(
     JSON.parse(ofChart('values.schema.json')) as object,
   );
-  const variablesThat = (property: 'secret' | 'inFile') =>
-    Object.entries<z.ZodType>(VARIABLES).flatMap(([name, one]) => (one.meta()?.[property] ? [name] : []));
-  const secretVariables = variablesThat('secret');
-  const filesOfVariables = variablesThat('inFile');
+  /** Variables that are secret or name a file. */
+  const secret = ['TEMPORAL_API_KEY'];
+  for (const [name, schema] of Object.entries<z.ZodType>(VARIABLES)) {
+    const { secret: isSecret, inFile } = schema.meta() ?? {};
+    if (isSecret || inFile) secret.push(name);
+  }
   /** Who reads which secret, as the templates have it. */
   const readers = parse(
     /define "galaxy-notify.readers" -}}\n([^]*?)\n{{- end }}/.exec(ofChart('templates/_helpers.tpl'))![1]!,
@@ -175,9 +177,8 @@ describe('the chart, as far as it can be checked without Helm', () => {
     const withSecrets = ['values.yaml', ...CI_VALUES].map(valuesOf).filter(({ secrets }) => secrets);
     expect(withSecrets.length).toBeGreaterThan(3);
     for (const { config, secrets } of withSecrets) {
-      const readFromFiles = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
-      expect(secrets.variables.filter((name) => !readFromFiles.includes(name))).toEqual([]);
-      expect(Object.keys(config).filter((name) => readFromFiles.includes(name))).toEqual([]);
+      expect(secrets.variables.filter((name) => !secret.includes(name))).toEqual([]);
+      expect(Object.keys(config).filter((name) => secret.includes(name))).toEqual([]);
     }
   });
 
@@ -189,10 +190,7 @@ describe('the chart, as far as it can be checked without Helm', () => {
     };
     const mountedElsewhere =
       /^NOTIFICATION_(REDIS_(CA|CERT|KEY)|CATALOG|SYMBOL_TARGETS)_FILE$|^NOTIFICATION_OUTBOX_/;
-    const secrets = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
-    expect(Object.keys(readers).sort()).toEqual(
-      secrets.filter((name) => !mountedElsewhere.test(name)).sort(),
-    );
+    expect(Object.keys(readers).sort()).toEqual(secret.filter((name) => !mountedElsewhere.test(name)).sort());
     for (const [name, who] of Object.entries(readers)) {
       expect(who.filter((reader) => !['all', 'codec', 'setup', ...ROLE_NAMES].includes(reader))).toEqual([]);
       const [, prefix] = /^NOTIFICATION_(USER_SERVICE|SYMBOL_TARGETS|PORTFOLIO)_/.exec(name) ?? [];
@@ -208,21 +206,22 @@ describe('the chart, as far as it can be checked without Helm', () => {
 
   test('I40 the values fit their schema, and misspelt ones do not', () => {
     const values = valuesOf('values.yaml');
+    const { roles } = values;
     expect([validate(values), validate.errors]).toEqual([true, null]);
     const wrong: object[] = [
-      { ...values, replicas: 3 },
-      { ...values, roles: { ...values.roles, intents: values.roles['intent'] } },
-      { ...values, roles: { ...values.roles, intent: { ...values.roles['intent'], replicas: '2' } } },
-      { ...values, config: { redis: 'redis:6379' } },
-      { ...values, image: { repository: 'galaxy-notify', digest: 'sha256:latest' } },
-      { ...values, networkPolicy: { egress: [{ ports: [{ port: 6379 }] }] } },
-      { ...values, networkPolicy: { egress: [{ to: [], ports: [{ port: 6379 }] }] } },
-      { ...values, networkPolicy: { codecServerFrom: [{}] } },
-      { ...values, monitoring: { enabled: true, runbookURL: 'https://runbook.test' } },
-      { ...values, monitoring: { runbookUrl: 'docs/operate/runbook.md' } },
-      { ...values, monitoring: { serviceMonitor: { enabled: true, port: 9464 } } },
+      { replicas: 3 },
+      { roles: { ...roles, intents: roles['intent'] } },
+      { roles: { ...roles, intent: { ...roles['intent'], replicas: '2' } } },
+      { config: { redis: 'redis:6379' } },
+      { image: { repository: 'galaxy-notify', digest: 'sha256:latest' } },
+      { networkPolicy: { egress: [{ ports: [{ port: 6379 }] }] } },
+      { networkPolicy: { egress: [{ to: [], ports: [{ port: 6379 }] }] } },
+      { networkPolicy: { codecServerFrom: [{}] } },
+      { monitoring: { enabled: true, runbookURL: 'https://runbook.test' } },
+      { monitoring: { runbookUrl: 'docs/operate/runbook.md' } },
+      { monitoring: { serviceMonitor: { enabled: true, port: 9464 } } },
     ];
-    for (const values of wrong) expect(validate(values)).toBe(false);
+    expect(wrong.filter((changed) => validate({ ...values, ...changed }))).toEqual([]);
   });
 
   test('security-21 ports are open to public addresses and to private ranges that are named, never to link-local ones', () => {
@@ -258,4 +257,121 @@ describe('the chart, as far as it can be checked without Helm', () => {
       /runAsNonRoot: true[^]*allowPrivilegeEscalation: false\nreadOnlyRootFilesystem: true\ncapabilities:\n {2}drop: \[ALL\]/,
     );
   });
+});
+
+const ofTemporal = (kind: Instrument['kind'], names: string): Instrument[] =>
+  names
+    .split(' ')
+    .map((name) => ({ name: `temporal_${name}`, kind, ...(kind === 'histogram' && { unit: 'ms' }) }));
+
+/** Of Temporal's SDK those that dashboards and alarms use; test/intent/metrics.service.test.ts sees that they arrive. */
+const TEMPORAL: Instrument[] = [
+  ...ofTemporal('counter', 'request request_failure sticky_cache_total_forced_eviction'),
+  ...ofTemporal('counter', 'workflow_task_execution_failed activity_execution_failed'),
+  ...ofTemporal('gauge', 'worker_task_slots_available worker_task_slots_used num_pollers sticky_cache_size'),
+  ...ofTemporal('histogram', 'workflow_task_schedule_to_start_latency activity_schedule_to_start_latency'),
+  ...ofTemporal('histogram', 'workflow_task_execution_latency request_latency'),
+];
+
+const UNITS: Record<string, string> = { ms: 'milliseconds', s: 'seconds' };
+
+/** As the collector's exporter and Prometheus's own receiver translate names (docs/operate/logs-and-traces.md). */
+function inPrometheus({ name, kind, unit }: Instrument): string {
+  const words = name.split(/[^A-Za-z0-9]+/);
+  if (unit !== undefined && !words.includes(UNITS[unit]!)) words.push(UNITS[unit]!);
+  if (kind !== 'counter') return words.join('_') + (kind === 'histogram' ? '_bucket' : '');
+  return [...words.filter((word) => word !== 'total'), 'total'].join('_');
+}
+
+const OURS = instruments().map(inPrometheus);
+const KNOWN = new Set([...OURS, ...TEMPORAL.map(inPrometheus), 'up']);
+/** Metrics of an expression: a name that ours begin with, or Prometheus's own `up`. */
+const metricsOf = (expression: string) =>
+  expression.match(/\b(?:notification|temporal)_[a-z_]+|\bup(?=\{)/g)?.filter(isNoLabel) ?? [];
+/** The one label that looks like a metric. */
+const isNoLabel = (word: string) => word !== 'notification_type';
+
+test('I33 no instrument of the code is left out of these tests', () => {
+  const written = ['activities', 'client', 'workers'].flatMap((room) =>
+    filesBelow(room, /\.ts$/).flatMap(
+      (file) => read(room, file).match(/(?<=')notification\.[a-z_]+\.[a-z_]+(?=')/g) ?? [],
+    ),
+  );
+  const known = instruments().map(({ name }) => name);
+  expect(written.filter((name) => !known.includes(name))).toEqual([]);
+});
+
+describe('dashboards', () => {
+  const shown = DASHBOARDS.flatMap(({ panels }) =>
+    panels.flatMap(({ queries }) => queries.map(([expression]) => expression)),
+  );
+
+  test('I33 each names metrics that exist, and each metric is on one', () => {
+    const named = shown.flatMap(metricsOf);
+    expect(named.filter((name) => !KNOWN.has(name))).toEqual([]);
+    expect([...KNOWN].filter((name) => name !== 'up' && !named.includes(name))).toEqual([]);
+  });
+
+  test('I33 gauges that all processes share are never added up', () => {
+    const shared = instruments().filter(({ kind }) => kind === 'gauge');
+    const expressions = [...shown, ...ALARMS.map(({ expr }) => expr)];
+    for (const gauge of shared.map(inPrometheus)) {
+      const using = expressions.filter((expression) => metricsOf(expression).includes(gauge));
+      expect(using).not.toEqual([]);
+      for (const expression of using) expect(expression).toMatch(/^(max|min|absent)\b/);
+    }
+  });
+});
+
+describe('alarms', () => {
+  test('I33 each names metrics that exist, by its own name, with a severity and a summary', () => {
+    expect(ALARMS.length).toBeGreaterThan(30);
+    const isNamed = (expr: string) =>
+      metricsOf(expr).length > 0 && metricsOf(expr).every((name) => KNOWN.has(name));
+    expect(ALARMS.filter(({ expr }) => !isNamed(expr))).toEqual([]);
+    const names = ALARMS.map(({ alert }) => alert);
+    expect(new Set(names).size).toBe(names.length);
+    for (const { labels, annotations } of ALARMS) {
+      expect(['page', 'ticket']).toContain(labels.severity);
+      expect(annotations.summary).toMatch(/\.$/);
+    }
+  });
+
+  test('I40 each has its section in the runbook, and each section its alarm', () => {
+    expect([...SECTIONS.keys()].sort()).toEqual(ALARMS.map(({ alert }) => alert).sort());
+    for (const { alert, annotations } of ALARMS) {
+      expect(annotations.runbook).toBe(`docs/operate/runbook.md#${alert.toLowerCase()}`);
+    }
+  });
+
+  test('I40 each has a drill, which brings it about and carries out its section', () => {
+    const drills = filesBelow('test', /\.runbook\.test\.ts$/)
+      .map((file) => read('test', file))
+      .join();
+    const missing = ALARMS.filter(({ alert }) => !drills.includes(`'${alert}'`));
+    expect(missing.map(({ alert }) => alert)).toEqual([]);
+  });
+});
+
+test('the chart links to alarms and dashboards, and has no copies', () => {
+  for (const folder of ['alerts', 'dashboards'])
+    expect(realpathSync(path.join(ROOT, 'deploy/helm/galaxy-notify/files', folder))).toBe(
+      realpathSync(path.join(ROOT, 'deploy', folder)),
+    );
+});
+
+test('chart, image, clients and contracts have the version of package.json, and a release changes all of them', () => {
+  const { version } = packageJson;
+  const places = versionPlaces(ROOT);
+  for (const { file, before } of places) {
+    const text = read(file);
+    expect([file, withVersion(text, before, version)]).toEqual([file, text]);
+    const next = withVersion(text, before, '7.8.9-rc.1');
+    expect([file, next === text, next.includes('7.8.9-rc.1')]).toEqual([file, false, true]);
+    expect(withVersion(next, before, version)).toBe(text);
+  }
+  expect(places.map(({ file }) => file)).toEqual(
+    expect.arrayContaining(['api/intent/intents-asyncapi.yaml', 'api/probe-openapi.yaml']),
+  );
+  expect(JSON.parse(read('package-lock.json'))).toMatchObject({ version, packages: { '': { version } } });
 });
