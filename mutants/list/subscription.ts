@@ -164,7 +164,7 @@ export const SUBSCRIPTION_MUTANTS: HandWritten[] = [
     replace: 'Buffer.from($<arguments.0>.slice(0, 0))',
     wrong: 'security',
     what: 'a sealed key opens in the row of another user',
-    suite: unit('platform/key-box', 'N14'),
+    suite: unit('platform/payload-codec', 'N14'),
   },
   {
     id: 'subscription-checks-after-verification',

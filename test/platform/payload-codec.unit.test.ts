@@ -1,8 +1,9 @@
-/** Encryption of what Temporal keeps. */
+/** Encryption of values in rows (api/key-box.ts), and of what Temporal keeps (api/payload-codec.ts). */
 import { randomBytes } from 'node:crypto';
 import { defaultPayloadConverter } from '@temporalio/common';
 import proto from '@temporalio/proto';
 import type { KeyBoxKey } from '../../api/key-box.ts';
+import { KeyBoxError, createKeyBox } from '../../api/key-box.ts';
 import { createPayloadCodec, payloadHeadOf, sealingKeysIn } from '../../api/payload-codec.ts';
 import vectors from '../../api/payload-vectors.json' with { type: 'json' };
 import { ROLE_NAMES, loadConfig, needsOf } from '../../config/load.ts';
@@ -16,6 +17,60 @@ const HERE = { type: 'workflow' as const, namespace: 'notify', workflowId: 'noti
 const payloadOf = (value: unknown) => defaultPayloadConverter.toPayload(value);
 const valueOf = (payload: Parameters<typeof defaultPayloadConverter.fromPayload>[0]) =>
   defaultPayloadConverter.fromPayload<unknown>(payload);
+
+describe('the key box', () => {
+  const CONTEXT = 'ntf_tokens.dh_secret:default';
+  const SECRET = Buffer.from('a secret of thirty-two bytes, ok');
+  const box = createKeyBox([NEW, OLD]);
+
+  test('N14 a value is sealed and opened again, however long it is', () => {
+    for (const plain of [SECRET, Buffer.alloc(0), randomBytes(100_000)]) {
+      const sealed = box.seal(plain, CONTEXT);
+      expect(sealed.length).toBe(2 + NEW.id.length + 32 + 16 + plain.length);
+      if (plain.length > 0) expect(sealed.includes(plain)).toBe(false);
+      expect(box.open(sealed, CONTEXT)).toEqual(plain);
+    }
+  });
+
+  test('N14 I62 security-17 the same value is sealed with another key and nonce each time', () => {
+    const sealed = Array.from({ length: 50 }, () => box.seal(SECRET, CONTEXT).toString('hex'));
+    expect(new Set(sealed).size).toBe(50);
+  });
+
+  test('N14 rotation: the first key seals, those behind it still open, one taken out does not', () => {
+    const after = box.seal(SECRET, CONTEXT);
+    expect(box.open(createKeyBox([OLD]).seal(SECRET, CONTEXT), CONTEXT)).toEqual(SECRET);
+    expect(createKeyBox([NEW]).open(after, CONTEXT)).toEqual(SECRET);
+    expect(() => createKeyBox([OLD]).open(after, CONTEXT)).toThrow(
+      'ntf_tokens.dh_secret:default is sealed with the key 2026, which is not configured',
+    );
+  });
+
+  test('N14 a value opens only where it belongs, and with the key that sealed it', () => {
+    const sealed = box.seal(SECRET, CONTEXT);
+    expect(() => box.open(sealed, 'ntf_tokens.dh_secret:other')).toThrow('does not open');
+    const ofTheSameId = createKeyBox([keyNamed(NEW.id)]);
+    expect(() => ofTheSameId.open(sealed, CONTEXT)).toThrow('does not open with the key 2026');
+  });
+
+  test('N14 what was never sealed is named by its place', () => {
+    for (const never of [SECRET, ...[0, 1, 2, 6, 20, 50].map((length) => Buffer.alloc(length, 1))])
+      expect(() => box.open(never, CONTEXT)).toThrow(
+        new KeyBoxError('ntf_tokens.dh_secret:default holds no sealed value'),
+      );
+  });
+
+  const SHORT = Buffer.from('too short a key');
+  test.each<[problem: string, keys: KeyBoxKey[]]>([
+    ['there is no key', []],
+    ['the key a must have 32 bytes and has 15', [{ id: 'a', key: SHORT }]],
+    ['there are two keys with the id 2026', [NEW, { ...OLD, id: NEW.id }]],
+    ['the id of a key must be 1 to 32 of A-Z a-z 0-9 . _ -', [{ ...NEW, id: '' }]],
+    ['the id of a key must be 1 to 32 of A-Z a-z 0-9 . _ -', [{ ...NEW, id: `${SHORT.toString()}==` }]],
+  ])('N14 unusable keys are refused, and no error holds a key: %s', (problem, keys) => {
+    expect(() => createKeyBox(keys)).toThrow(new KeyBoxError(problem));
+  });
+});
 
 describe('the codec', () => {
   const codec = createPayloadCodec([NEW, OLD]);
