@@ -11,7 +11,7 @@ export const PLATFORM_MUTANTS: HandWritten[] = [
     replace: '',
     wrong: 'wrong order',
     what: 'an attempt that Temporal has given up writes over what its successor has written',
-    suite: unit('platform/attempt', 'kinds-F2'),
+    suite: unit('platform/postgres', 'kinds-F2'),
   },
   {
     id: 'platform-late-commit',
@@ -21,7 +21,7 @@ export const PLATFORM_MUTANTS: HandWritten[] = [
     replace: '',
     wrong: 'wrong order',
     what: 'a transaction that became late while it ran is committed',
-    suite: unit('platform/attempt', 'kinds-F2'),
+    suite: unit('platform/postgres', 'kinds-F2'),
   },
   {
     id: 'platform-late-revived',
@@ -31,7 +31,7 @@ export const PLATFORM_MUTANTS: HandWritten[] = [
     replace: '',
     wrong: 'wrong order',
     what: 'the heartbeat of a process that has just woken up makes a late attempt count again',
-    suite: unit('platform/attempt', 'kinds-F2'),
+    suite: unit('platform/postgres', 'kinds-F2'),
   },
   {
     id: 'platform-nonce',
@@ -41,7 +41,7 @@ export const PLATFORM_MUTANTS: HandWritten[] = [
     replace: 'Buffer.alloc($<arguments.0>, randomBytes(0).length)',
     wrong: 'security',
     what: 'all values are sealed with one key and nonce',
-    suite: unit('platform/key-box', 'N14'),
+    suite: unit('platform/payload-codec', 'N14'),
   },
   {
     id: 'platform-sealing-key',
@@ -51,7 +51,7 @@ export const PLATFORM_MUTANTS: HandWritten[] = [
     replace: '$<expression>.at(-1)',
     wrong: 'security',
     what: 'after a rotation the old key goes on sealing',
-    suite: unit('platform/key-box', 'N14 rotation'),
+    suite: unit('platform/payload-codec', 'N14 rotation'),
   },
   {
     id: 'platform-codec-origin',
@@ -141,7 +141,7 @@ export const PLATFORM_MUTANTS: HandWritten[] = [
     replace: '/^(2[1235]|44|54)/',
     wrong: 'lost',
     what: 'what meets a read-only server is set aside for good',
-    suite: unit('platform/postgres-failures'),
+    suite: unit('platform/postgres'),
   },
   {
     id: 'platform-postgres-quote',
@@ -151,7 +151,7 @@ export const PLATFORM_MUTANTS: HandWritten[] = [
     replace: "reason.replace(/'[^']*'/g, '…')",
     wrong: 'leaked',
     what: 'a refused value is quoted in logs',
-    suite: unit('platform/postgres-failures'),
+    suite: unit('platform/postgres'),
   },
   {
     id: 'platform-consumer-dead',
