@@ -1,12 +1,17 @@
-/** Runs of the command line in one process: each has its own arguments, environment, streams and signals. What is on a terminal. */
+/**
+ * The command line as a whole: help of every command, what a mistyped word is answered with, completion; runs in one process, each with
+ * its own arguments, environment, streams and signals; what is on a terminal.
+ */
 import { execFileSync } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
 import { PassThrough, Writable } from 'node:stream';
 import { Command } from 'commander';
 import { EXIT, action, untilInterrupted } from '../../cli/command.ts';
+import { commandsBelow, pathOf } from '../../cli/definition.ts';
 import { invoke, onStop } from '../../cli/invocation.ts';
 import { printJson, printable, report, tableOf } from '../../cli/output.ts';
-import { run } from '../../cli/program.ts';
+import { completionFor, programOf, run } from '../../cli/program.ts';
+import { given } from '../../api/given.ts';
 import { shellWord } from '../../api/text.ts';
 import { startCommand } from '../command-line.ts';
 
@@ -16,12 +21,109 @@ const ENTRY = JSON.stringify({
   payload_json: '{"game_id":"g","game_name":"G","turn_number":1}',
 });
 
-/** A run with these streams, for what {@link startCommand} does not offer. */
-const shellWith = (args: string[], stdout: Writable) =>
+/** A run with its streams, for what {@link startCommand} does not offer. */
+const shellWith = (args: string[] = [], stdout: Writable = new PassThrough()) =>
   Object.assign(new EventEmitter(), {
     argv: ['node', 'galaxy-notify', ...args],
     ...{ env: {}, stdin: new PassThrough(), stdout, stderr: new PassThrough() },
   });
+
+const LEAVES = commandsBelow(programOf()).filter(({ commands }) => commands.length === 0);
+
+test('kinds-5 mandatory options are marked in the help of their command, others are not', () => {
+  const marked = LEAVES.map((command) =>
+    [...command.helpInformation().matchAll(/^ +(\S.*?) \(required\)/gm)].map(([, flags]) => flags),
+  );
+  expect(marked).toEqual(
+    LEAVES.map(({ options }) => options.filter(({ mandatory }) => mandatory).map(({ flags }) => flags)),
+  );
+  expect(marked.flat().length).toBeGreaterThan(5);
+});
+
+/** Names of commands that change nothing. */
+const LOOKS =
+  'list show status statistics waiting failed overdue doctor top why views completion mcp check sample fbs clients validate sql';
+
+/** They bring in what a producer or a user would, or prepare servers: what they do is no change of what is under way. */
+const WITHOUT_AUTHOR = [
+  'setup',
+  'intents publish',
+  'mobile send',
+  'callbacks append',
+  // They speak to a database of a producer, which has no row for it.
+  'outbox relay',
+];
+
+test('U7 every command that changes something asks who wants it', () => {
+  const anonymous = LEAVES.filter((command) => !LOOKS.split(' ').includes(command.name()))
+    .filter(({ options }) => !options.some(({ long }) => long === '--requested-by'))
+    .map(pathOf);
+  expect(anonymous.sort()).toEqual([...WITHOUT_AUTHOR].sort());
+});
+
+test('I40 help and version of the program, and a line without a command', async () => {
+  const help = await startCommand(['--help'], {}).ended;
+  expect(help).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/doctor[^]*Exit codes:/) });
+  expect(await startCommand(['--version'], {}).ended).toMatchObject({ code: 0, stdout: '0.1.0\n' });
+  expect(await startCommand([], {}).ended).toMatchObject({ code: 2, stdout: '' });
+});
+
+test('I40 every command explains itself with examples', () => {
+  for (const command of LEAVES) {
+    let help = '';
+    command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
+    expect(help).toMatch(/Examples:\n {2}galaxy-notify [^]*galaxy-notify --help/);
+    expect(help).not.toContain('Exit codes:');
+    expect([pathOf(command), command.description()]).not.toContain('');
+  }
+});
+
+const TURN = 'intents publish game.turn.ready';
+const FIELDS = '--key k --field game_id=g --field game_name=A --field turn_number=3';
+
+test.each([
+  ['notificaions list', 'Did you mean notifications?'],
+  ['notifications lsit', 'Did you mean list?'],
+  ['notifications list --statsu open', 'Did you mean --status?'],
+  ['notifications list --status deadletter', 'Allowed choices are open, settled, dead_letter.'],
+  ['why user-1 --type game.turn.redy', "argument 'game.turn.redy' is invalid. did you mean game.turn.ready?"],
+  [
+    'intents publish game.turn.redy --sample',
+    "value 'game.turn.redy' is invalid for argument 'type'. did you mean game.turn.ready?",
+  ],
+  ['channels pause sms', "value 'sms' is invalid for argument 'channel'. Allowed choices are push, email."],
+  [TURN, 'give --key, or --sample'],
+  [`${TURN} ${FIELDS}`, 'recipient_user_ids_json is required for audience_kind user'],
+  [`${TURN} ${FIELDS} --to u --field turn_number=x`, 'payload_json field turn_number: '],
+  ['notifications show abc', 'abc'],
+  ['notifications list --since yesterday', 'yesterday'],
+])('I40 %s is answered in the words that were typed', async (line, answer) => {
+  const { code, stdout, stderr } = await startCommand(line.split(' '), {}).ended;
+  expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+  expect(stderr).toContain(answer);
+  expect(stderr).not.toContain('    at ');
+});
+
+/** What bash proposes at the end of a command line. */
+function proposed(...words: string[]): string[] {
+  const typed = ['galaxy-notify', ...words].map((word) => `'${word}'`).join(' ');
+  const ask = `COMP_WORDS=(${typed}); COMP_CWORD=${words.length}; _galaxy_notify; printf '%s\\n' "\${COMPREPLY[@]}"`;
+  const output = execFileSync('bash', ['-c', `${completionFor(programOf(), 'bash')}\n${ask}`], {
+    encoding: 'utf8',
+  });
+  return output.split('\n').filter((word) => word !== '');
+}
+
+test('U6 bash completes commands, their options, and what an option may be', () => {
+  expect(proposed('notif')).toEqual(['notifications']);
+  expect(proposed('notifications', '')).toEqual(expect.arrayContaining(['list', 'show', 'cancel', '--json']));
+  expect(proposed('notifications', 'list', '--st')).toEqual(['--status']);
+  expect(proposed('--json', 'notifications', 'list', '--status', 'd')).toEqual(['dead_letter']);
+  expect(proposed('channels', 'pause', 'e')).toEqual(['email']);
+  expect(proposed('views', '--sa')).toEqual(['--save']);
+  // What only its author knows is left to the shell.
+  expect(proposed('notifications', 'list', '--key', '')).toEqual([]);
+});
 
 test('two runs at the same time keep their input, their output and their exit codes apart', async () => {
   const input = new PassThrough();
@@ -45,11 +147,8 @@ test.each([
   ['subscriptions', 'trust', 'smp://print:a1b2c3@router.example'],
   ['doctor', '--router', 'smp://print:a1b2c3@router.example'],
 ])('security-19 %s %s takes no secret from the list of processes', async (...args) => {
-  const env = {
-    NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1',
-    NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://127.0.0.1:1/none',
-    TEMPORAL_ADDRESS: '127.0.0.1:1',
-  };
+  const away = { NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1', TEMPORAL_ADDRESS: '127.0.0.1:1' };
+  const env = { ...away, NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://127.0.0.1:1/none' };
   const { code, stderr } = await startCommand(args, env).ended;
   expect(stderr).toContain('the list of processes shows arguments: give -, and');
   expect(stderr).not.toContain('a1b2c3');
@@ -57,17 +156,19 @@ test.each([
 });
 
 test('a run leaves the exit code and the signals of the process alone', async () => {
-  const before = [process.exitCode, process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')];
+  const ofProcess = () => [
+    process.exitCode,
+    ...['SIGINT', 'SIGTERM'].map((name) => process.listenerCount(name)),
+  ];
+  const before = ofProcess();
   expect((await startCommand(['no-such-command'], {}).ended).code).toBe(2);
   expect((await startCommand(['bridge', 'status'], {}).ended).code).toBe(1);
-  expect([process.exitCode, process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')]).toEqual(
-    before,
-  );
+  expect(ofProcess()).toEqual(before);
 });
 
 test('help and usage errors of subcommands go to the streams of the run, as wide as its terminal', async () => {
-  const narrow = await startCommand(['intents', 'publish', '--help'], {}, { columns: 90 }).ended;
-  const wide = await startCommand(['intents', 'publish', '--help'], {}, { columns: 200 }).ended;
+  const helpIn = (columns: number) => startCommand(['intents', 'publish', '--help'], {}, { columns }).ended;
+  const [narrow, wide] = [await helpIn(90), await helpIn(200)];
   expect(narrow).toMatchObject({ code: 0, stderr: '' });
   expect(narrow.stdout.split('\n').length).toBeGreaterThan(wide.stdout.split('\n').length);
   const wrong = await startCommand(['mobile', 'send'], {}).ended;
@@ -94,7 +195,7 @@ test('a table has colors in a terminal that shows them, unless NO_COLOR is set',
   const validate = (env: Record<string, string>, columns?: number) =>
     startCommand(['intents', 'validate', '-'], env, {
       input: new PassThrough().end(ENTRY),
-      ...(columns === undefined ? {} : { columns }),
+      ...given({ columns }),
     }).ended;
   const bold = '\u001b[1mFILE\u001b[22m';
   const xterm = { TERM: 'xterm-256color' };
@@ -138,7 +239,7 @@ test.each([
 test('a second Ctrl-C ends a run whose command waits, and what it reports goes to its own streams', async () => {
   let now = 0;
   jest.spyOn(performance, 'now').mockImplementation(() => now);
-  const shell = shellWith([], new PassThrough());
+  const shell = shellWith();
   const ended = invoke(shell, async () => {
     onStop((signal) => report(`heard ${signal}`), ['SIGINT']);
     await new Promise(() => undefined);
@@ -154,7 +255,7 @@ test.each([
   ['did not come to its end', EXIT.failed, 130],
   ['was done nevertheless', EXIT.done, 0],
 ])('a command that Ctrl-C interrupts and that %s ends with its code', async (_, code, exitCode) => {
-  const shell = shellWith([], new PassThrough());
+  const shell = shellWith();
   const wait = action(() => untilInterrupted((signal) => once(signal, 'abort').then(() => code)));
   const ended = invoke(shell, () => wait(new Command()));
   shell.emit('SIGINT', 'SIGINT');
@@ -162,7 +263,7 @@ test.each([
 });
 
 test('npm passes Ctrl-C on: a run that stops in order still hears the second signal', async () => {
-  const shell = shellWith([], new PassThrough());
+  const shell = shellWith();
   const stopped = Promise.withResolvers<void>();
   const ended = invoke(shell, async () => {
     await new Promise<unknown>((resolve) => onStop(resolve));
