@@ -1,6 +1,6 @@
 /**
  * The states of rows: what each means, what ends it without an operator, and what an operator can do. The tests prove the
- * two ways out. `node dev/reference.ts` writes the page, and test/platform/states.unit.test.ts compares it with the schema.
+ * two ways out. `node dev/reference.ts` writes the page, and test/platform/pages.unit.test.ts compares it with the schema.
  */
 
 export interface State {

@@ -1,10 +1,15 @@
-/** Pages keep their budgets, and what they name exists: files, headings, npm scripts, commands with their options. */
+/**
+ * Pages keep their budgets, and what they name exists: files, headings, npm scripts, commands with their options. dev/states.ts, from
+ * which the page of states is made, has a line for every state of the schema, with a way out and its tests.
+ */
 import { spawnSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
 import { DEAD_LETTER_RUNBOOK } from '../../workflows/intent/contract.ts';
+import { commandsBelow, pathOf } from '../../cli/definition.ts';
 import { programOf } from '../../cli/program.ts';
+import { STATES } from '../../dev/states.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const listed = (...patterns: string[]): string[] =>
@@ -43,24 +48,20 @@ const BUDGETS: Record<string, number> = {
 
 test('each page keeps its budget, and all take at most 250 KB together', () => {
   const pages = listed('*.md').map((page) => ({ page, size: Buffer.byteLength(textOf(page)) }));
-  const tooLarge = pages
-    .filter(({ page, size }) => size > (BUDGETS[page] ?? 8) * 1024)
-    .map(({ page, size }) => `${page}: ${(size / 1024).toFixed(1)} of ${BUDGETS[page] ?? 8} KB`);
-
-  expect(tooLarge).toEqual([]);
+  expect(pages.filter(({ page, size }) => size > (BUDGETS[page] ?? 8) * 1024)).toEqual([]);
   expect(Object.keys(BUDGETS).filter((page) => !FILES.includes(page))).toEqual([]);
   expect(pages.reduce((sum, { size }) => sum + size, 0)).toBeLessThanOrEqual(250 * 1024);
 });
 
-test('links between pages lead to a file, and to one of its headings', () => {
-  const slugsOf = (page: string) =>
-    [...withoutFences(textOf(page)).matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
-      heading!
-        .toLowerCase()
-        .replace(/[^\w\- ]/g, '')
-        .replaceAll(' ', '-'),
-    );
+const slugsOf = (page: string) =>
+  [...withoutFences(textOf(page)).matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
+    heading!
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  );
 
+test('links between pages lead to a file, and to one of its headings', () => {
   const dead = wrongIn((text, page) =>
     [...withoutFences(text).matchAll(/\]\(([^)\s]+)\)/g)].flatMap(([, target = '']) => {
       if (/^[a-z]+:/.test(target)) return [];
@@ -75,12 +76,9 @@ test('links between pages lead to a file, and to one of its headings', () => {
 });
 
 test('I22 the link of dead letters leads to a heading of the runbook', () => {
-  const headings = [...textOf('docs/operate/runbook.md').matchAll(/^### (\w+)$/gm)].map(([, name]) =>
-    name!.toLowerCase(),
-  );
   const [page, heading] = DEAD_LETTER_RUNBOOK.split('#');
   expect(page).toMatch(/\/docs\/operate\/runbook\.md$/);
-  expect(headings).toContain(heading);
+  expect(slugsOf('docs/operate/runbook.md')).toContain(heading);
 });
 
 test('paths that pages name exist', () => {
@@ -129,7 +127,7 @@ test('npm scripts that pages name exist', () => {
   expect(missing).toEqual([]);
 });
 
-test('I40 commands of galaxy-notify that pages name exist, with their options', async () => {
+test('I40 commands of galaxy-notify that pages name exist, with their options', () => {
   const program = programOf();
   const problemsOf = (line: string): string[] => {
     let command: Command = program;
@@ -158,7 +156,65 @@ test('I40 commands of galaxy-notify that pages name exist, with their options', 
 });
 
 test('security-25 no page says npx so that it could fetch and run a package of a stranger', () => {
-  const fetching = (text: string): string[] => text.match(/npx (?!--no-install )\S+/g) ?? [];
+  expect(wrongIn((text) => text.match(/npx (?!--no-install )\S+/g) ?? [])).toEqual([]);
+});
 
-  expect(wrongIn(fetching)).toEqual([]);
+/** Columns that say what a row is about, and never change. */
+const FACTS = new Set(['is_only_row', 'offers_restart']);
+
+/** The description of the schema that the test of the migrations holds against PostgreSQL. */
+function statesOfSchema(): { states: string[]; tables: Set<string> } {
+  const description = textOf('test/platform/__snapshots__/migrations.service.test.ts.snap');
+  const [columns, constraints] = description.split('\n\n').slice(-3) as [string, string];
+  const tables = new Set<string>();
+  const states: string[] = [];
+  for (const [, table, column, type] of columns.matchAll(/^([a-z_]+)\.([a-z_]+) (.*)/gm)) {
+    tables.add(table!);
+    const isState = type!.startsWith('boolean') || column!.endsWith('_since');
+    if (isState && !FACTS.has(column!)) states.push(`${table}.${column}`);
+  }
+  for (const line of constraints.split('\n')) {
+    const [, owner, of, given] =
+      /^(?:\w+\.)?([a-z_]+) \w+_check CHECK \(\((status|action|\w+_action) (.*)\)\)$/.exec(line) ?? [];
+    if (owner === undefined) continue;
+    const values = given!.startsWith('~')
+      ? /\((.*)\)/
+          .exec(given!)![1]!
+          .split('|')
+          .map((value) => value.replace('.+', '…'))
+      : [...given!.matchAll(/'([^']*)'/g)].map(([, value]) => value!);
+    states.push(...values.map((value) => `${owner}.${of} ${value}`));
+  }
+  return { states, tables };
+}
+
+test('every table and every state of a row has a line, and no line is about another', () => {
+  const schema = statesOfSchema();
+  const named = STATES.map(({ row }) => row);
+  expect(named.filter((state, index) => named.indexOf(state) !== index)).toEqual([]);
+  expect(schema.states.filter((state) => !named.includes(state))).toEqual([]);
+  const known = new Set([...schema.states, ...schema.tables]);
+  expect(named.filter((state) => !known.has(state))).toEqual([]);
+  const tables = named.map((row) => row.split(/[. ]/)[0]!);
+  expect([...schema.tables].filter((table) => !tables.includes(table))).toEqual([]);
+});
+
+/** In the call of a test, or behind the table of its cases. */
+const TITLE = /(?:(?:test|describe)(?:\.\w+)?\([\s\S]{0,40}?|\](?: as const)?\)\(\s*)['"`](.*)/g;
+
+test('every state has a way out, and tests that exist', () => {
+  const commands = new Set(commandsBelow(programOf()).map(pathOf));
+  const titles = globSync('test/**/*.test.ts', { cwd: ROOT }).flatMap((file) => [
+    ...textOf(file).matchAll(TITLE),
+  ]);
+  const tested = new Set(titles.flatMap(([, title]) => title!.split(' ')));
+  for (const { row, meaning, end, command, tests } of STATES) {
+    expect([row, meaning === '', end === '']).toEqual([row, false, false]);
+    const isOrder = /^(signal|update) \w+$/.test(command);
+    const unknown = command === '-' || isOrder ? [] : command.split(', ').filter((one) => !commands.has(one));
+    expect([row, unknown]).toEqual([row, []]);
+    // A state that never ends by itself needs a command, a signal or an update.
+    if (end.startsWith('never')) expect([row, command]).not.toEqual([row, '-']);
+    expect([row, tests.filter((id) => !tested.has(id))]).toEqual([row, []]);
+  }
 });
