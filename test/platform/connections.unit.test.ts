@@ -1,6 +1,11 @@
-/** How the service stays connected to Redis, shown by servers that answer what a test wants. */
+/**
+ * Connections to servers that answer what a test wants: how the service stays connected to Redis, and what becomes of an operation when
+ * a program closes the operator client while Temporal is away.
+ */
+import http2 from 'node:http2';
 import type { Socket } from 'node:net';
 import { createServer } from 'node:net';
+import { connectOperator } from '../../client/connect.ts';
 import { loadConfig } from '../../config/load.ts';
 import type { RedisAddress, RedisPlace } from '../../config/variables.ts';
 import { LOOPBACK, listen } from '../../dev/servers/ports.ts';
@@ -92,9 +97,7 @@ async function connect(place: RedisPlace) {
 
 test('I91 a switch that is announced while a sentinel that is gone is asked for the master is followed', async () => {
   const [first, second] = [await startMaster('first'), await startMaster('second')];
-  let master = first.address;
-  let isGone = false;
-  let asked = 0;
+  let [master, isGone, asked] = [first.address, false, 0];
   const gone = await startSentinel(() => {
     asked += 1;
     return isGone ? undefined : master;
@@ -113,15 +116,12 @@ test('I91 a switch that is announced while a sentinel that is gone is asked for 
 });
 
 test('I24 while the address leads to a server that takes no writes, and then loads, its answers alone refuse commands', async () => {
-  let isLoading = false;
-  let looks = 0;
+  let [isLoading, looks] = [false, 0];
   const server = await startServer((command) => {
-    if (command === 'INFO') {
-      looks += 1;
-      return infoOf('slave', isLoading ? 1 : 0);
-    }
-    if (command !== 'SET') return undefined;
-    return isLoading ? '-LOADING Redis is loading the dataset\r\n' : '-READONLY it is a replica\r\n';
+    if (command === 'SET') return `-${isLoading ? 'LOADING' : 'READONLY'} it takes no writes\r\n`;
+    if (command !== 'INFO') return undefined;
+    looks += 1;
+    return infoOf('slave', isLoading ? 1 : 0);
   });
   const { redis } = await connect(server.address);
   const refusals = new Set<string>();
@@ -144,4 +144,31 @@ test('I60 the renewal of a password fails in time while Redis takes connections 
   const { renew } = await connect(server.address);
   isSilent = true;
   await expect(renew()).rejects.toThrow();
+});
+
+/** Codes of gRPC. */
+const [UNIMPLEMENTED, UNAVAILABLE] = [12, 14];
+
+test('an operation that is retried while Temporal is away fails when the client is closed, and ends no process', async () => {
+  const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
+  const server = http2.createServer();
+  server.on('stream', (stream, { ':path': call = '' }) => {
+    const code = call.endsWith('/GetSystemInfo') ? UNIMPLEMENTED : UNAVAILABLE;
+    stream.respond({ 'content-type': 'application/grpc', 'grpc-status': code }, { endStream: true });
+    if (code === UNAVAILABLE) answer();
+  });
+  const port = await listen(server);
+  const { resources, close } = connectOperator({
+    postgresDsn: 'postgres://nobody@127.0.0.1:1/none',
+    redis: { host: LOOPBACK, port: 1 },
+    temporal: { address: `${LOOPBACK}:${port}` },
+  });
+  const described = resources.temporal.workflow.getHandle('any').describe();
+  const outcome = expect(described).rejects.toMatchObject({ cause: { code: UNAVAILABLE } });
+  await answered;
+  // Answers come in order: when this one is there, the other waits for its retry.
+  await expect(resources.temporal.workflowService.getSystemInfo({})).rejects.toThrow('UNIMPLEMENTED');
+  await close();
+  await outcome;
+  server.close();
 });
