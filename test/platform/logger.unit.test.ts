@@ -1,5 +1,14 @@
-/** What never gets into a log (workers/logger.ts). */
-import { Writable } from 'node:stream';
+/** What never gets into a log (workers/logger.ts), and gauges: one that hangs or fails leaves out no other (activities/metrics.ts). */
+import { PassThrough } from 'node:stream';
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics';
+import type { Logger } from 'pino';
+import type { GaugeRead } from '../../activities/metrics.ts';
+import { observeReads } from '../../activities/metrics.ts';
 import { createLogger, logDestination } from '../../workers/logger.ts';
 
 const SECRETS = ['password', 'token', 'taskToken', 'authorization', 'email', 'dsn', 'resolved_email'];
@@ -45,27 +54,19 @@ test('I34 an object that holds itself, and what says itself how it looks, are lo
 
 /** What a logger writes to a stream that is a terminal, or is not. */
 async function written(isTerminal: boolean, isProduction: boolean): Promise<string> {
-  let text = '';
-  const stream = new Writable({
-    decodeStrings: false,
-    write: (chunk: string, _, done) => {
-      text += chunk;
-      done();
-    },
-  });
+  const stream = new PassThrough();
   const terminal = Object.assign(stream, { isTTY: isTerminal, hasColors: () => false });
   const destination = await logDestination(terminal as unknown as NodeJS.WriteStream, isProduction);
   const log = createLogger('info', destination);
   log.warn({ shard: 2, token: 'secret-3', reason: '\u001b[2J' }, 'account callbacks wait\u001b[2J');
-  return text;
+  return String(stream.read());
 }
 
 test('I34 on a terminal, a log line is what a person reads, and nothing in it steers the terminal', async () => {
   const line = await written(true, false);
   expect(line).toMatch(/^\[\d\d:\d\d:\d\d\.\d{3}\] WARN: account callbacks wait.* \{"shard":2,.*\}\n$/);
-  expect(line).not.toContain('secret-3');
+  expect(line).not.toMatch(/secret-3|galaxy-notify/);
   expect(line).not.toContain('\u001b');
-  expect(line).not.toContain('galaxy-notify');
 });
 
 test.each([
@@ -78,4 +79,46 @@ test.each([
     shard: 2,
     msg: expect.stringContaining('account callbacks wait') as string,
   });
+});
+
+const named = (name: string, read: GaugeRead['read']): GaugeRead => ({
+  gauges: { [name]: { description: name } },
+  read,
+});
+
+test('I33 a gauge that hangs or fails silences no other, and a hanging server is asked once', async () => {
+  const exporter = new InMemoryMetricExporter(AggregationTemporality.DELTA);
+  const reader = new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: 3_600_000 });
+  const meters = new MeterProvider({ readers: [reader] });
+  const lines: object[] = [];
+  const log = { warn: (fields: object) => void lines.push(fields) } as unknown as Logger;
+  const hang = jest.fn(() => new Promise<never>(() => undefined));
+  const reads = [
+    named('hangs', hang),
+    named('fails', () => Promise.reject(new Error('no table'))),
+    named('works', async () => [{ gauge: 'works', value: 7 }]),
+  ];
+  const end = observeReads(meters.getMeter('test'), log, reads, 50);
+  const exportOnce = async () => {
+    exporter.reset();
+    await meters.forceFlush();
+    return exporter
+      .getMetrics()
+      .flatMap(({ scopeMetrics }) => scopeMetrics.flatMap(({ metrics }) => metrics))
+      .filter(({ dataPoints }) => dataPoints.length > 0)
+      .map(({ descriptor, dataPoints }) => [descriptor.name, dataPoints[0]!.value]);
+  };
+
+  expect(await exportOnce()).toEqual([['works', 7]]);
+  expect(new Set(lines)).toEqual(
+    new Set([
+      { gauges: ['hangs'], reason: 'no answer within 0.05 s' },
+      { gauges: ['fails'], reason: 'no table' },
+    ]),
+  );
+  expect(await exportOnce()).toEqual([['works', 7]]);
+  expect(hang).toHaveBeenCalledTimes(1);
+  end();
+  expect(await exportOnce()).toEqual([]);
+  await meters.shutdown();
 });
