@@ -90,13 +90,6 @@ const codecServerOfTests = (more?: Parameters<typeof start>[0]) =>
 describe('the codec server', () => {
   const server = codecServerOfTests();
 
-  test('I40 without a token no caller gets an answer', async () => {
-    for (const authorization of ['', 'Bearer', 'Bearer wrong', `Basic ${TOKEN}`, TOKEN]) {
-      const response = await ask(server, { headers: { authorization }, body: '{}' });
-      expect([authorization, response.status]).toEqual([authorization, 401]);
-    }
-  });
-
   test("I40 of browsers' origins only the Web UI's may ask, and it asks first without the token", async () => {
     const preflight = await ask(server, {
       method: 'OPTIONS',
@@ -113,59 +106,46 @@ describe('the codec server', () => {
     expect(foreign.headers.get('access-control-allow-origin')).toBeNull();
   });
 
-  test.each([
-    ['not JSON', '{', 'not JSON'],
-    ['no list', '{"payloads": 1}', 'payloads'],
-    ['no base64', '{"payloads": [{"data": "%"}]}', 'payloads.0.data'],
-    ['metadata of another kind', '{"payloads": [{"metadata": {"a": 1}}]}', 'payloads.0.metadata: '],
-    [
-      'what does not open',
-      `{"payloads": [{"metadata": {"encoding": "${SEALED}"}, "data": ""}]}`,
-      'no sealed',
+  const empty = (count: number) => ({ payloads: Array.from({ length: count }, () => ({})) });
+  const named = (count: number) => ({
+    payloads: [
+      {},
+      { metadata: Object.fromEntries(Array.from({ length: count }, (_, at) => [`n${at}`, ''])) },
     ],
-  ])('I40 a body with %s is refused', async (_, body, text) => {
-    const response = await ask(server, { body });
-    expect([response.status, await response.text()]).toEqual([400, expect.stringContaining(text)]);
+  });
+  const unopened = { metadata: { encoding: SEALED }, data: '' };
+  test.each<[what: string, status: number, text: string, body: unknown]>([
+    ['I40 not JSON', 400, 'not JSON', '{'],
+    ['I40 no list', 400, 'payloads', { payloads: 1 }],
+    ['I40 no base64', 400, 'payloads.0.data', { payloads: [{ data: '%' }] }],
+    ['I40 metadata of another kind', 400, 'payloads.0.metadata: ', { payloads: [{ metadata: { a: 1 } }] }],
+    ['I40 a payload that does not open', 400, 'no sealed', { payloads: [unopened] }],
+    ['security-2 many payloads', 200, '', empty(10_000)],
+    ['security-2 too many payloads', 413, 'a request has at most 10000 payloads', empty(10_001)],
+    ['security-2 many names of metadata', 200, '', named(32)],
+    ['security-2 too many names of metadata', 413, 'payloads.1.metadata: at most 32 names', named(33)],
+    ['security-2 a huge body', 413, 'a request has at most', 'x'.repeat(5 * 1024 * 1024)],
+  ])('%s: a body is answered %d %s', async (_, status, text, body) => {
+    const response = await ask(server, { body: typeof body === 'string' ? body : JSON.stringify(body) });
+    expect([response.status, await response.text()]).toEqual([status, expect.stringContaining(text)]);
   });
 
-  test('I40 security-2 security-16 other paths and methods are refused, no caller encodes, and a huge body is not read', async () => {
-    for (const path of ['/encode', '/other', '//']) {
-      const refused = await ask(server, { body: '{"payloads":[]}' }, path);
-      expect([refused.status, await refused.text()]).toEqual([
-        404,
-        expect.stringContaining('there is /decode'),
-      ]);
+  test('I40 without a token no caller gets an answer', async () => {
+    for (const authorization of ['', 'Bearer', 'Bearer wrong', `Basic ${TOKEN}`, TOKEN]) {
+      const { status } = await ask(server, { headers: { authorization }, body: '{}' });
+      expect([authorization, status]).toEqual([authorization, 401]);
     }
+  });
+
+  test('I40 security-2 security-16 other paths and methods are refused, and no caller encodes', async () => {
+    for (const path of ['/encode', '/other', '//'])
+      expect([path, (await ask(server, { body: '{}' }, path)).status]).toEqual([path, 404]);
     expect((await ask(server, { method: 'GET' })).status).toBe(405);
-    const huge = await ask(server, { body: 'x'.repeat(5 * 1024 * 1024) });
-    expect(huge.status).toBe(413);
   });
 
   test('I40 a taken port is an error that names the variable', async () => {
-    await expect(start({ port: server.port })).rejects.toThrow(
-      `port ${server.port} is taken; set NOTIFICATION_CODEC_HTTP_ADDR to another one`,
-    );
-  });
-
-  test('security-2 payloads and names of metadata are counted before anything is made of them', async () => {
-    const empty = (count: number) => ({ payloads: Array.from({ length: count }, () => ({})) });
-    const named = (count: number) => ({
-      payloads: [
-        {},
-        { metadata: Object.fromEntries(Array.from({ length: count }, (_, at) => [`n${at}`, ''])) },
-      ],
-    });
-    const answers: unknown[] = [];
-    for (const body of [empty(10_000), empty(10_001), named(32), named(33)]) {
-      const response = await ask(server, { body: JSON.stringify(body) });
-      answers.push([response.status, ((await response.json()) as { message?: string }).message]);
-    }
-    expect(answers).toEqual([
-      [200, undefined],
-      [413, 'a request has at most 10000 payloads'],
-      [200, undefined],
-      [413, 'payloads.1.metadata: at most 32 names'],
-    ]);
+    const error = `port ${server.port} is taken; set NOTIFICATION_CODEC_HTTP_ADDR to another one`;
+    await expect(start({ port: server.port })).rejects.toThrow(error);
   });
 });
 
@@ -215,18 +195,17 @@ describe('the tokens of the codec server', () => {
   const decode = async (
     token: string,
     sealed: readonly ReturnType<typeof payloadOf>[],
-    headers: Record<string, string> = {},
-    asked: { port: number } = server,
+    { namespace, asked = server }: { namespace?: string | undefined; asked?: { port: number } } = {},
   ) => {
-    const body = JSON.stringify({ payloads: sealed.map(asJson) });
-    const response = await ask(asked, { body, headers: { authorization: `Bearer ${token}`, ...headers } });
+    const headers = { authorization: `Bearer ${token}`, ...(namespace && { 'x-namespace': namespace }) };
+    const response = await ask(asked, { body: JSON.stringify({ payloads: sealed.map(asJson) }), headers });
     return { status: response.status, text: await response.text() };
   };
 
   test('security-16 who may read a namespace reads it, and the log says who and of which workflows, never what', async () => {
     const plain = payloadOf('as it is');
     const sealed = await codec.encode([payloadOf({ name: 'Andromeda' })], owner('notification/1-0'));
-    const read = await decode(await signed(claims()), [...sealed, plain], { 'x-namespace': 'notify' });
+    const read = await decode(await signed(claims()), [...sealed, plain], { namespace: 'notify' });
     expect(read.status).toBe(200);
     const { payloads } = JSON.parse(read.text) as { payloads: { data: string }[] };
     expect(payloads.map(({ data }) => Buffer.from(data, 'base64').toString())).toEqual([
@@ -279,23 +258,24 @@ describe('the tokens of the codec server', () => {
     const elsewhere = await codec.encode([payloadOf('x')], owner('w', 'other'));
     // It names no namespace, so it is of the service's own.
     const unbound = await codec.encode([payloadOf('x')]);
-    const statusOf = async (permissions: unknown, sealed: typeof here, namespace?: string) => {
-      const headers = namespace === undefined ? {} : { 'x-namespace': namespace };
-      return (await decode(await signed(claims({ permissions })), sealed, headers)).status;
-    };
-    expect(await statusOf(['notify:read'], elsewhere)).toBe(403);
-    expect(await statusOf(['notify:read'], elsewhere, 'notify')).toBe(403);
-    expect(await statusOf(['other:read'], here, 'other')).toBe(403);
-    expect(await statusOf(['other:read'], unbound, 'other')).toBe(403);
-    expect(await statusOf(['other:read'], unbound)).toBe(403);
-    expect(await statusOf(['notify:read'], [...here, ...elsewhere])).toBe(403);
-    for (const nothing of [undefined, [], 7, ['notify'], ['notify:nothing'], { notify: 'read' }]) {
-      expect([nothing, await statusOf(nothing, here)]).toEqual([nothing, 403]);
+    const nothing = [undefined, [], 7, ['notify'], ['notify:nothing'], { notify: 'read' }];
+    const cases: [status: number, permissions: unknown, sealed: typeof here, namespace?: string][] = [
+      [403, ['notify:read'], elsewhere],
+      [403, ['notify:read'], elsewhere, 'notify'],
+      [403, ['notify:read'], [...here, ...elsewhere]],
+      [403, ['other:read'], here, 'other'],
+      [403, ['other:read'], unbound, 'other'],
+      [403, ['other:read'], unbound],
+      ...nothing.map((permissions): [number, unknown, typeof here] => [403, permissions, here]),
+      [200, ['notify:write'], unbound],
+      [200, 'other:read notify:read', here],
+      [200, ['temporal-system:admin'], elsewhere, 'other'],
+    ];
+    for (const [at, [status, permissions, sealed, namespace]] of cases.entries()) {
+      const answer = await decode(await signed(claims({ permissions })), sealed, { namespace });
+      expect([at, answer.status]).toEqual([at, status]);
     }
     expect(logged('codec request refused').at(-1)).toMatchObject({ status: 403, who: 'nina' });
-    expect(await statusOf(['notify:write'], unbound)).toBe(200);
-    expect(await statusOf('other:read notify:read', here)).toBe(200);
-    expect(await statusOf(['temporal-system:admin'], elsewhere, 'other')).toBe(200);
   });
 
   test('security-2 a caller who may read nothing is refused before the body is read', async () => {
@@ -315,10 +295,12 @@ describe('the tokens of the codec server', () => {
     published = [second];
     const fresh = await start({ log });
     keysStatus = 500;
-    expect((await decode(await signed(claims(), second), sealed, {}, fresh)).status).toBe(503);
+    const statusOf = async (key: Key) =>
+      (await decode(await signed(claims(), key), sealed, { asked: fresh })).status;
+    expect(await statusOf(second)).toBe(503);
     keysStatus = 200;
-    expect((await decode(await signed(claims(), second), sealed, {}, fresh)).status).toBe(200);
-    expect((await decode(await signed(claims()), sealed, {}, fresh)).status).toBe(401);
+    expect(await statusOf(second)).toBe(200);
+    expect(await statusOf(first)).toBe(401);
     await fresh.stop();
     published = [first];
   });
