@@ -1,6 +1,5 @@
 /** The probe listener: two routes, their bodies, and nothing else. */
 import { once } from 'node:events';
-import type { Socket } from 'node:net';
 import { connect } from 'node:net';
 import type { Meter } from '@opentelemetry/api';
 import { loadConfig } from '../../config/load.ts';
@@ -12,7 +11,6 @@ import { eventually } from '../eventually.ts';
 import type { LogLine } from '../harness.ts';
 import { ofEachTest } from '../of-tests.ts';
 
-let sockets: Socket[];
 let logs: LogLine[];
 let counted: unknown[];
 
@@ -26,9 +24,8 @@ const start = (address = ':0', limits: Record<string, string> = {}): Promise<Pro
 };
 
 beforeEach(() => {
-  [sockets, logs, counted] = [[], [], []];
+  [logs, counted] = [[], []];
 });
-afterEach(() => sockets.forEach((socket) => socket.destroy()));
 const probes = ofEachTest(
   () => start(),
   (started) => started.stop(),
@@ -37,84 +34,74 @@ const probes = ofEachTest(
 const get = (path: string, init?: RequestInit): Promise<Response> => fetch(probes.url + path, init);
 const portOf = ({ url }: Probes): number => Number(new URL(url).port);
 
-/** A client that writes by hand; `read` collects all that it is sent. */
-async function rawClient(to: Probes) {
+/** A client that has written this by hand; `read` collects all that it is sent. */
+async function rawClient(to: Probes, text = '') {
   const socket = connect(portOf(to), '127.0.0.1');
-  sockets.push(socket);
   let received = '';
-  socket.setEncoding('utf8').on('data', (text: string) => (received += text));
+  socket.setEncoding('utf8').on('data', (more: string) => (received += more));
   // A reset closes as well.
   socket.on('error', () => undefined);
   const closed = new Promise((resolve) => socket.once('close', resolve));
   await once(socket, 'connect');
+  socket.write(text);
   return { socket, read: () => received, closed };
 }
 
-describe('routes', () => {
-  /** A query makes no difference. */
-  const said = async (path: string) => {
-    const response = await get(path);
-    expect(response.headers.get('content-type')).toBe('application/json');
-    return [response.status, await response.text()];
-  };
+/** The status and the body of an answer; each is JSON. */
+async function said(path: string, method = 'GET') {
+  const response = await get(path, { method });
+  expect(response.headers.get('content-type')).toBe('application/json');
+  return [response.status, await response.text()];
+}
 
-  test('I31 /healthz is ok from the start, /readyz is 503 until the process is ready, and again when it is not', async () => {
-    expect(await said('/healthz?verbose=1')).toEqual([200, '{"status":"ok"}']);
-    expect(await said('/readyz?')).toEqual([503, '{"status":"not_ready"}']);
-    probes.setReady(true);
-    expect(await said('/readyz')).toEqual([200, '{"status":"ready"}']);
-    probes.setReady(false);
-    expect(await said('/readyz')).toEqual([503, '{"status":"not_ready"}']);
-    expect(await said('/healthz')).toEqual([200, '{"status":"ok"}']);
-  });
+test('I31 /healthz is ok from the start, /readyz is 503 until the process is ready, and again when it is not', async () => {
+  // A query makes no difference.
+  expect(await said('/healthz?verbose=1')).toEqual([200, '{"status":"ok"}']);
+  expect(await said('/readyz?')).toEqual([503, '{"status":"not_ready"}']);
+  probes.setReady(true);
+  expect(await said('/readyz')).toEqual([200, '{"status":"ready"}']);
+  probes.setReady(false);
+  expect(await said('/readyz')).toEqual([503, '{"status":"not_ready"}']);
+  expect(await said('/healthz')).toEqual([200, '{"status":"ok"}']);
+});
 
-  test('I31 there is no other path, and only GET and HEAD are allowed', async () => {
-    probes.setReady(true);
-    for (const path of ['/metrics', '/healthz/', '/Healthz', '//healthz']) {
-      const response = await get(path);
-      expect([path, response.status]).toEqual([path, 404]);
-      expect(await response.json()).toEqual({ error: 'not_found' });
-    }
-    for (const path of ['/healthz', '/readyz']) {
-      const refused = await get(path, { method: 'POST' });
-      expect([refused.status, refused.headers.get('allow')]).toEqual([405, 'GET, HEAD']);
-      expect(await refused.json()).toEqual({ error: 'method_not_allowed' });
-      expect((await get(path, { method: 'HEAD' })).status).toBe(200);
-    }
-  });
+test('I31 there is no other path, and only GET and HEAD are allowed', async () => {
+  probes.setReady(true);
+  for (const path of ['/metrics', '/healthz/', '/Healthz', '//healthz'])
+    expect([path, ...(await said(path))]).toEqual([path, 404, '{"error":"not_found"}']);
+  for (const path of ['/healthz', '/readyz']) {
+    expect(await said(path, 'POST')).toEqual([405, '{"error":"method_not_allowed"}']);
+    expect((await get(path, { method: 'POST' })).headers.get('allow')).toBe('GET, HEAD');
+    expect(await said(path, 'HEAD')).toEqual([200, '']);
+  }
 });
 
 describe('listener', () => {
   test('I31 a taken port is an error that names the variable', async () => {
-    const second = start(`:${portOf(probes)}`);
-
-    await expect(second).rejects.toThrow(
-      `port ${portOf(probes)} is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to another one`,
-    );
+    const port = portOf(probes);
+    const error = `port ${port} is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to another one`;
+    await expect(start(`:${port}`)).rejects.toThrow(error);
     expect((await get('/healthz')).status).toBe(200);
   });
 
-  test.each<[string, Record<string, string>, string, RegExp]>([
+  test.each<[string, string[], string, RegExp]>([
     [
       'a client that does not finish its headers is cut off',
-      {
-        NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: '50ms',
-        NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: '50ms',
-      },
+      ['READ_HEADER', 'READ'],
       'GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ',
       /^HTTP\/1\.1 408 /,
     ],
     [
       'an idle connection is closed',
-      { NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: '50ms' },
+      ['IDLE'],
       'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n',
       /^HTTP\/1\.1 200 .*\{"status":"ok"\}/s,
     ],
   ])('I31 %s', async (_, limits, sent, answer) => {
-    const impatient = await start(':0', limits);
+    const names = limits.map((limit) => `NOTIFICATION_INTERNAL_HTTP_${limit}_TIMEOUT`);
+    const impatient = await start(':0', Object.fromEntries(names.map((name) => [name, '50ms'])));
     try {
-      const { socket, read, closed } = await rawClient(impatient);
-      socket.write(sent);
+      const { read, closed } = await rawClient(impatient, sent);
       await closed;
       expect(read()).toMatch(answer);
     } finally {
@@ -124,8 +111,8 @@ describe('listener', () => {
 
   test('I31 I35 a request that was under way when stop began is answered 503 before stop ends', async () => {
     probes.setReady(true);
-    const { socket, read, closed } = await rawClient(probes);
-    socket.write('GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n');
+    const unfinished = 'GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n';
+    const { socket, read, closed } = await rawClient(probes, unfinished);
     // The answer to a later connection shows that the server has read what came before.
     expect((await get('/readyz')).status).toBe(200);
 
@@ -142,41 +129,32 @@ describe('listener', () => {
 
   test('I31 I35 after stop no server is listening and no connection is left, unfinished ones included', async () => {
     const idle = await rawClient(probes);
-    const unfinished = await rawClient(probes);
-    unfinished.socket.write('GET /readyz HTTP/1.1\r\nHost: x\r\n');
+    const unfinished = await rawClient(probes, 'GET /readyz HTTP/1.1\r\nHost: x\r\n');
     expect((await get('/healthz')).status).toBe(200);
 
     await probes.stop();
     await expect(get('/healthz')).rejects.toThrow('fetch failed');
     await Promise.all([idle.closed, unfinished.closed]);
-
-    const next = await start(`:${portOf(probes)}`);
-    await next.stop();
+    await (await start(`:${portOf(probes)}`)).stop();
   }, 5_000);
 });
 
-describe('observation', () => {
-  test('I31 I33 every request is logged at debug and counted, an unknown path as other', async () => {
-    await get('/healthz');
-    await get('/readyz?verbose=1');
-    await get('/healthz', { method: 'POST' });
-    await get(`/users/ada@example.com/${'x'.repeat(500)}`);
+test('I31 I33 every request is logged at debug and counted, an unknown path as other', async () => {
+  await get('/healthz');
+  await get('/readyz?verbose=1');
+  await get('/healthz', { method: 'POST' });
+  await get(`/users/ada@example.com/${'x'.repeat(500)}`);
 
-    await eventually('four counted requests', async () => counted.length === 4);
-    expect(counted).toEqual([
-      { path: '/healthz', status: 200 },
-      { path: '/readyz', status: 503 },
-      { path: '/healthz', status: 405 },
-      { path: 'other', status: 404 },
-    ]);
-    const lines = logs.filter(({ msg }) => msg === 'probe answered');
-    expect(lines).toMatchObject([
-      { level: 'debug', method: 'GET', path: '/healthz', status: 200 },
-      { level: 'debug', method: 'GET', path: '/readyz', status: 503 },
-      { level: 'debug', method: 'POST', path: '/healthz', status: 405 },
-      { level: 'debug', method: 'GET', status: 404 },
-    ]);
-    expect(lines.every(({ duration_ms }) => Number(duration_ms) >= 0)).toBe(true);
-    expect(lines[3]!['path']).toBe('other');
-  });
+  await eventually('four counted requests', async () => counted.length === 4);
+  const requests = [
+    { path: '/healthz', status: 200 },
+    { path: '/readyz', status: 503 },
+    { path: '/healthz', status: 405 },
+    { path: 'other', status: 404 },
+  ];
+  expect(counted).toEqual(requests);
+  const lines = logs.filter(({ msg }) => msg === 'probe answered');
+  expect(lines).toMatchObject(requests.map((one) => ({ ...one, level: 'debug' })));
+  expect(lines.map(({ method }) => method)).toEqual(['GET', 'GET', 'POST', 'GET']);
+  expect(lines.every(({ duration_ms }) => Number(duration_ms) >= 0)).toBe(true);
 });
