@@ -1,16 +1,17 @@
 /**
  * PostgreSQL works, and does not take what is to be written: that costs what the values belong to, and nothing behind
- * it. An installation that is not in order is waited for under its own name.
+ * it. An installation that is not in order is waited for under its own name, and a connection that is of no use is given up.
  */
-import type { WorkflowHandle } from '@temporalio/client';
-import { WorkflowFailedError } from '@temporalio/client';
+import type { Socket } from 'node:net';
+import pg from 'pg';
+import { inTransaction, query, run } from '../../activities/postgres.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { bridgeWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { HOUR, MIDNIGHT, hour, inputsTaken, benchOfTests } from '../account-callback/callbacks.ts';
 import type { Changes } from '../intent/entries.ts';
 import { publishTurn, turn, turnPayload } from '../intent/entries.ts';
 import { QUICK, mobileOfTests } from '../mobile-push/jobs.ts';
-import { eventually, slotOfTests } from '../harness.ts';
+import { eventually, slotOfTests, untilStarted } from '../harness.ts';
 import { EMAIL, PUSH, entriesOf, replayRoute, resultOf, routeIn } from '../intent/rows.ts';
 import { GATEWAY } from '../service-process.ts';
 
@@ -29,7 +30,7 @@ const refuse = (table: string, column: string) =>
 const accept = (table: string) => sql(`ALTER TABLE ${table} DROP CONSTRAINT no_poison`);
 
 async function malformed(id: string) {
-  const { rows } = await slot.db.query<{ failure_code: string; failure_message: string; raw_fields: object }>(
+  const { rows } = await slot.db.query<Record<'failure_code' | 'failure_message' | 'raw_fields', unknown>>(
     'SELECT failure_code, failure_message, raw_fields FROM notification.malformed_intents WHERE stream_entry_id = $1',
     [id],
   );
@@ -37,14 +38,6 @@ async function malformed(id: string) {
 }
 
 const published = (id: string, route = PUSH) => routeIn(slot, id, route, 'published');
-
-/** Why the pending activities of a workflow failed the last time. */
-async function lastFailures(workflowId: string): Promise<string[]> {
-  const { raw } = await slot.client.workflow.getHandle(workflowId).describe();
-  return (raw.pendingActivities ?? []).map(
-    ({ lastFailure }) => lastFailure?.applicationFailureInfo?.type ?? '',
-  );
-}
 
 const publishChanged = (changes: Changes): Promise<string> =>
   slot.redis.xadd(INTENTS, '*', ...turn(changes).flat()) as Promise<string>;
@@ -81,8 +74,9 @@ test('I22 security-22 a route whose row takes no outcome fails by name, and a re
   await published(id);
   await published(id, EMAIL);
   const route = slot.client.workflow.getHandle(routeWorkflowId(id, 'push:user:user-66'));
-  await eventually('the workflow of the route', () => route.describe());
-  expect(await failureTypeOf(route)).toBe('PostgresRefused');
+  await untilStarted(route);
+  const failure = await route.result().catch((error: unknown) => error);
+  expect(causesOf(failure)).toContain('PostgresRefused');
   await routeIn(slot, id, 'push:user:user-66', 'pending');
 
   await accept('notification.routes');
@@ -94,20 +88,20 @@ test('I22 security-22 a route whose row takes no outcome fails by name, and a re
   expect(await entriesOf(slot, GATEWAY, `${id}/push:user:user-66`)).toHaveLength(1);
 });
 
-async function failureTypeOf(handle: WorkflowHandle): Promise<string | undefined> {
-  const failure = await handle.result().catch((error: unknown) => error);
-  const cause =
-    failure instanceof WorkflowFailedError ? (failure.cause as { type?: string; cause?: object }) : {};
-  return cause.type ?? (cause.cause as { type?: string } | undefined)?.type;
-}
+/** Types of a failure and of its causes. */
+const causesOf = (failure: unknown): unknown[] =>
+  failure instanceof Error ? ['type' in failure && failure.type, ...causesOf(failure.cause)] : [];
 
 test('I24 security-22 without a table the reader and publication wait, by the name of that, and go on when it is back', async () => {
   await sql('ALTER TABLE notification.malformed_intents RENAME TO away');
   const bad = await publishChanged({ payload_json: '[]' });
   const good = await publishTurn(slot.redis, 'behind-a-missing-table');
-  await eventually('the reader to say so', async () =>
-    (await lastFailures(bridgeWorkflowId(INTENTS))).includes('PostgresUnusable'),
-  );
+  await eventually('the reader to say so', async () => {
+    const { raw } = await slot.client.workflow.getHandle(bridgeWorkflowId(INTENTS)).describe();
+    return raw.pendingActivities?.some(
+      ({ lastFailure }) => lastFailure?.applicationFailureInfo?.type === 'PostgresUnusable',
+    );
+  });
   await sql('ALTER TABLE notification.away RENAME TO malformed_intents');
   await published(good);
   const row = await eventually('the row of the bad one', () => malformed(bad));
@@ -141,11 +135,10 @@ test('M2 security-22 a table that takes nothing spends no delivery of a mobile j
 
 test('C7 security-22 an input that PostgreSQL refuses is passed with its reason, and takes no other along', async () => {
   await refuse('notification.callback_snapshots', 'user_id');
-  await appendInputs(slot.redis, [
-    hour('A', MIDNIGHT - HOUR),
-    hour('poison', MIDNIGHT - HOUR),
-    hour('B', MIDNIGHT - HOUR),
-  ]);
+  await appendInputs(
+    slot.redis,
+    ['A', 'poison', 'B'].map((user) => hour(user, MIDNIGHT - HOUR)),
+  );
   await inputsTaken(slot.redis);
   const kept = await bench.rows<{ user_id: string }>(
     'SELECT user_id FROM notification.callback_snapshots ORDER BY 1',
@@ -158,4 +151,35 @@ test('C7 security-22 an input that PostgreSQL refuses is passed with its reason,
     }),
   );
   await accept('notification.callback_snapshots');
+});
+
+describe('a connection', () => {
+  const INSERT = { name: 'insert_something', text: 'INSERT INTO something VALUES ($1)' };
+  let db: pg.Pool;
+  beforeAll(() => sql('CREATE TABLE something (id integer)'));
+  beforeEach(() => {
+    db = new pg.Pool({ connectionString: slot.endpoints.postgresDsn, max: 1 });
+  });
+  afterEach(() => db.end());
+
+  test('I24 a connection that PostgreSQL ends as soon as it is there fails the transaction, and ends no process', async () => {
+    db.once('connect', (client: pg.PoolClient) => {
+      (client as unknown as { connection: { stream: Socket } }).connection.stream.destroy();
+      // Said in the same packet as that the connection is ready: before a promise of it resolves.
+      process.nextTick(() => client.emit('error', new Error('terminating connection')));
+    });
+    const answer = () =>
+      inTransaction(db, async (client) => (await client.query<{ one: string }>("SELECT 'one' AS one")).rows);
+    await expect(answer()).rejects.toMatchObject({ type: 'PostgresUnavailable' });
+    expect(await answer()).toEqual([{ one: 'one' }]);
+  });
+
+  test.each([
+    ['a statement', () => query(db, INSERT, [1])],
+    ['a transaction', () => inTransaction(db, (client) => run(client, INSERT, [1]))],
+  ])('intent-D1 %s that meets a read-only server gives its connection up', async (_, write) => {
+    await db.query('SET default_transaction_read_only = on');
+    await expect(write()).rejects.toThrow(/read-only transaction/);
+    await write();
+  });
 });
