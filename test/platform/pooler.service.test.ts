@@ -16,34 +16,25 @@ const ROLE = `pooled_${randomUUID().slice(0, 8)}`;
 
 const slot = slotOfTests({ isEmpty: true });
 const bench = cliOfTests(slot);
-let roleDsn: string;
+const roleDsn = () => Object.assign(new URL(slot.ownerDsn), { username: ROLE });
 
-beforeAll(async () => {
-  await slot.db.query(`CREATE ROLE ${ROLE} LOGIN`);
-  const dsn = new URL(slot.ownerDsn);
-  dsn.username = ROLE;
-  roleDsn = dsn.href;
-});
+beforeAll(() => slot.db.query(`CREATE ROLE ${ROLE} LOGIN`));
 
-const withDatabase = async <T>(
+async function withDatabase(
   connectionString: string,
-  work: (db: pg.Pool) => Promise<T>,
+  work: (db: pg.Pool) => Promise<unknown>,
   timeoutMs = 5_000,
-): Promise<T> => {
+): Promise<void> {
   const db = new pg.Pool({ connectionString, max: 1, ...sessionOptions(connectionString, timeoutMs) });
-  try {
-    return await work(db);
-  } finally {
-    await db.end();
-  }
-};
+  await work(db).finally(() => db.end());
+}
 
 describe('through PgBouncer', () => {
   let pooler: Pooler;
   let pooledDsn: string;
 
   beforeAll(async () => {
-    const dsn = new URL(roleDsn);
+    const dsn = roleDsn();
     pooler = await startPooler(dsn.port, [ROLE]);
     dsn.port = String(pooler.port);
     dsn.searchParams.set('pgbouncer', 'true');
@@ -61,10 +52,8 @@ describe('through PgBouncer', () => {
     const { code, stderr } = await bench.cli(['setup'], {
       changes: { NOTIFICATION_POSTGRES_PRIMARY_DSN: pooledDsn },
     });
-    expect([code, stderr]).toEqual([
-      1,
-      expect.stringContaining('NOTIFICATION_POSTGRES_OWNER_DSN must lead to'),
-    ]);
+    const words = 'NOTIFICATION_POSTGRES_OWNER_DSN must lead to';
+    expect([code, stderr]).toEqual([1, expect.stringContaining(words)]);
   });
 
   test('I84 setup has sessions of the role begin with the time-out and the time zone, and doctor looks', async () => {
@@ -110,8 +99,9 @@ describe('through PgBouncer', () => {
 async function expectKnownForms(dsn: string): Promise<void> {
   await withDatabase(dsn, async (db) => {
     const { rows } = await db.query(
-      `SELECT timestamptz '2026-03-01 12:00:00.5Z' AS time, interval '-1 day 90 minutes' AS span, bytea '\\x0aff' AS bytes, (bytea '\\x0aff')::text AS hex,
-              (timestamptz '2026-03-01 12:00Z')::text AS text, 0.1::double precision + 0.2 AS sum`,
+      `SELECT timestamptz '2026-03-01 12:00:00.5Z' AS time, interval '-1 day 90 minutes' AS span, bytea '\\x0aff' AS bytes,
+              (bytea '\\x0aff')::text AS hex, (timestamptz '2026-03-01 12:00Z')::text AS text,
+              0.1::double precision + 0.2 AS sum`,
     );
     expect(rows).toEqual([
       {
@@ -132,9 +122,9 @@ test('bug-P5 values come in their known form, whatever settings a role has', asy
     ...['extra_float_digits = 0', "TimeZone = 'Asia/Tokyo'"],
   ])
     await slot.db.query(`ALTER ROLE ${ROLE} SET ${setting}`);
-  await expectKnownForms(roleDsn);
+  await expectKnownForms(roleDsn().href);
 });
 
 test('I84 without a pooler, each session begins with the time-out', () => {
-  expect(sessionOptions(roleDsn, 5_000)).toMatchObject({ statement_timeout: 5_000 });
+  expect(sessionOptions(roleDsn().href, 5_000)).toMatchObject({ statement_timeout: 5_000 });
 });

@@ -4,7 +4,6 @@ import { createServer } from 'node:net';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
 import { temporalNeeds } from '../../cli/setup.ts';
-import { SelfExplanatoryError } from '../../api/errors.ts';
 import { listen } from '../../dev/servers/ports.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
 import { cliOfTests } from '../command-line.ts';
@@ -13,53 +12,45 @@ import { SEARCH_ATTRIBUTES } from '../../workflows/search-attributes.ts';
 
 const slot = slotOfTests({ isEmpty: true });
 const bench = cliOfTests(slot);
-let namespace: string;
-
-beforeAll(async () => {
-  namespace = `setup-${slot.slot}`;
-});
-
 const ROLES = 'intent,mobile-push,subscription';
+const namespace = () => `setup-${slot.slot}`;
+const variables = () => ({ TEMPORAL_NAMESPACE: namespace(), NOTIFICATION_ROLES: ROLES });
 const setUp = (args: string[] = [], changes: Record<string, string> = {}) =>
-  bench.setUp(args, { TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes });
-const findings = (changes: Record<string, string> = {}) =>
-  bench.findings({ TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes });
+  bench.setUp(args, { ...variables(), ...changes });
+const findings = (changes: Record<string, string> = {}) => bench.findings({ ...variables(), ...changes });
 
-const SCHEDULES = [
-  'intent-reconciliation',
-  'intent-retention',
-  'mobile-push-reconciliation',
-  'mobile-push-retention',
-  'subscription-reconciliation',
-  'subscription-retention',
-];
-
-const RETENTIONS = SCHEDULES.filter((id) => id.endsWith('-retention'));
+const idsOf = (task: string) => ROLES.split(',').map((role) => `${role}-${task}`);
+const RETENTIONS = idsOf('retention');
+const SCHEDULES = [...idsOf('reconciliation'), ...RETENTIONS];
 
 test('I40 setup makes what is missing, changes what was asked for, and leaves the rest', async () => {
+  const ofNamespace = `namespace ${namespace()}`;
   const everything = [
-    `namespace ${namespace}`,
-    'search attributes',
+    ...[ofNamespace, 'search attributes', 'database schema'],
     ...SCHEDULES.map((id) => `schedule ${id}`),
-    'database schema',
   ];
   const all = (status: string) => Object.fromEntries(everything.map((name) => [name, status]));
 
-  const absent = (await findings())['Temporal'];
-  expect(absent).toMatchObject({ status: 'error', detail: `there is no namespace ${namespace}` });
-  expect(absent?.hint).toContain('galaxy-notify setup');
+  const absent = {
+    status: 'error',
+    detail: `there is no ${ofNamespace}`,
+    hint: expect.stringContaining('galaxy-notify setup') as string,
+  };
+  expect((await findings())['Temporal']).toEqual(absent);
 
   const dry = await setUp(['--dry-run']);
   expect([dry.code, dry.steps]).toEqual([1, all('missing')]);
   expect(dry.stderr).toContain('without --dry-run');
-  expect((await findings())['Temporal']).toMatchObject({ status: 'error' });
+  expect((await findings())['Temporal']).toEqual(absent);
 
   const made = await setUp(['--retention', '7d']);
   expect([made.stderr, made.code, made.steps]).toEqual(['', 0, all('created')]);
   const { connection } = slot.client;
-  const { config } = await connection.workflowService.describeNamespace({ namespace });
+  const { config } = await connection.workflowService.describeNamespace({ namespace: namespace() });
   expect(Number(config?.workflowExecutionRetentionTtl?.seconds)).toBe(7 * 86_400);
-  const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
+  const { customAttributes } = await connection.operatorService.listSearchAttributes({
+    namespace: namespace(),
+  });
   expect(Object.keys(customAttributes)).toEqual(expect.arrayContaining(Object.keys(SEARCH_ATTRIBUTES)));
 
   const again = await setUp();
@@ -69,7 +60,7 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
   const changed = await setUp(['--retention', '3d'], { NOTIFICATION_CLEANUP_INTERVAL: '2h' });
   expect(changed.steps).toEqual({
     ...all('ok'),
-    [`namespace ${namespace}`]: 'changed',
+    [ofNamespace]: 'changed',
     ...Object.fromEntries(RETENTIONS.map((id) => [`schedule ${id}`, 'changed'])),
   });
 });
@@ -90,12 +81,12 @@ test('I40 doctor looks whether what the roles reach for can be reached, and send
   const listener = createServer((socket) => socket.on('data', (chunk) => (bytes += chunk.length)));
   const port = await listen(listener);
   const targets = path.join(bench.dataDir, 'targets.json');
-  const target = (name: string, url: string) => ({ name, kind: 'price_alert', geo: 'eu', url });
+  const target = { kind: 'price_alert', geo: 'eu' };
   writeFileSync(
     targets,
     JSON.stringify([
-      target('here', `http://127.0.0.1:${port}/symbols`),
-      target('away', 'http://127.0.0.1:1/symbols'),
+      { ...target, name: 'here', url: `http://127.0.0.1:${port}/symbols` },
+      { ...target, name: 'away', url: 'http://127.0.0.1:1/symbols' },
     ]),
   );
   const found = await findings({
@@ -105,12 +96,11 @@ test('I40 doctor looks whether what the roles reach for can be reached, and send
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${'A'.repeat(43)}@127.0.0.1:1`,
   });
   listener.close();
-  expect(found['portfolio service']).toMatchObject({ status: 'ok' });
-  expect(found['symbol targets']).toMatchObject({
-    status: 'warn',
-    detail: expect.stringContaining('1 of 2 failed: away'),
+  expect(found).toMatchObject({
+    'portfolio service': { status: 'ok' },
+    'symbol targets': { status: 'warn', detail: expect.stringContaining('1 of 2 failed: away') as string },
+    'notification routers': { status: 'error' },
   });
-  expect(found['notification routers']).toMatchObject({ status: 'error' });
   expect(bytes).toBe(0);
 });
 
@@ -162,10 +152,9 @@ describe('a server that does not let us, as Temporal Cloud', () => {
 
   test('I32 the service says at its start which search attributes are missing, and what to do', async () => {
     const { connection } = cloud({}, withoutAttributes);
-    const refused = await ensureSearchAttributes(connection, namespace, SEARCH_ATTRIBUTES).catch(
-      (error: unknown) => error,
-    );
-    expect(refused).toBeInstanceOf(SelfExplanatoryError);
-    expect((refused as Error).message).toMatch(/prod\.acme lacks .*NotificationId.*temporal-cloud\.md/);
+    await expect(ensureSearchAttributes(connection, namespace, SEARCH_ATTRIBUTES)).rejects.toMatchObject({
+      name: 'SelfExplanatoryError',
+      message: expect.stringMatching(/prod\.acme lacks .*NotificationId.*temporal-cloud\.md/) as string,
+    });
   });
 });
