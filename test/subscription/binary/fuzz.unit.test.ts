@@ -103,7 +103,7 @@ test('N19 whatever a router answers, every command comes out, and the session ha
 async function outcomeAfter(one: Case): Promise<string> {
   const { transcript } = one;
   const [ours, theirs] = duplexPair();
-  const binding = { facts: transcript.facts, version: transcript.version, id: transcript.finished };
+  const binding = transcript.session;
   let blocks = 0;
   const read = createBlockReader(transcript.blockBytes, (asked) => {
     blocks += 1;
@@ -147,7 +147,7 @@ function hostileBlock({ transcript, block, changes, outside, isAnswer }: Case, a
 
 /** A recorded answer with the correlation id of a command that was asked just now, where ids are as long as that. */
 function addressedTo(asked: Buffer, said: Buffer, transcript: Transcript): Buffer {
-  const session = { facts: transcript.facts, version: transcript.version, id: transcript.finished };
+  const { session } = transcript;
   const [first] = unpackTransmissions(asked, session);
   const [answer] = unpackTransmissions(said, session);
   const id = Buffer.from(first?.correlationId ?? randomBytes(24));

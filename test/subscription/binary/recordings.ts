@@ -3,6 +3,7 @@ import { X509Certificate, createPrivateKey, createPublicKey } from 'node:crypto'
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { PROTOCOLS } from '../../../activities/subscription/router/blocks.ts';
+import type { SessionBinding } from '../../../activities/subscription/router/blocks.ts';
 import { privateKeyDer } from '../../../activities/subscription/router/keys.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 
@@ -31,18 +32,22 @@ export function loadTranscript(name: string) {
     contents.filter((block) => block.from === from).map(({ content }) => content);
   const [hello, ...answers] = of('router');
   const [clientHello, ...requests] = of('client');
+  const finished = Buffer.from(recorded.clientFinished, 'hex');
+  const version = clientHello!.readUInt16BE(0);
+  const facts = PROTOCOLS[protocol];
   const rawKey = (key: KeyName): Buffer => Buffer.from(recorded.keys[key], 'hex').subarray(-RAW_KEY_BYTES);
   return {
     protocol,
-    facts: PROTOCOLS[protocol],
+    facts,
     hasAlpn: recorded.alpn !== false,
     blockBytes: recorded.blockSize,
     keyHash: Buffer.from(recorded.keyHash, 'hex'),
-    finished: Buffer.from(recorded.clientFinished, 'hex'),
+    finished,
     chain: recorded.certificateChain.map((der) => new X509Certificate(Buffer.from(der, 'hex'))),
     hello: hello!,
     clientHello: clientHello!,
-    version: clientHello!.readUInt16BE(0),
+    version,
+    session: { facts, version, id: finished } satisfies SessionBinding,
     /** Without their length and padding, as all that follow. */
     blocks: contents,
     requests,

@@ -16,7 +16,6 @@ import {
   packTransmissions,
   unpackTransmissions,
 } from '../../../activities/subscription/router/blocks.ts';
-import type { SessionBinding } from '../../../activities/subscription/router/blocks.ts';
 import { dhSecret, publicKeyDer } from '../../../activities/subscription/router/keys.ts';
 import { newCommand, readIds } from '../../../dev/stand-ins/subscription/application.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
@@ -33,10 +32,6 @@ interface Said {
   /** Raw. */
   key?: Buffer;
 }
-
-const bindingOf = ({ facts, version, finished }: Transcript): SessionBinding => ({
-  ...{ facts, version, id: finished },
-});
 
 /** Version 4 and 1 were recorded with the shortest correlation ids, the others with ids of 24 bytes. */
 function correlationId({ version, facts }: Transcript, number: number): Buffer {
@@ -56,10 +51,9 @@ function answerIn(content: Buffer, protocol: RouterProtocol): Answer {
 
 /** Every answer, by its correlation id. */
 function answersOf(transcript: Transcript): Map<string, { answer: Answer; entity: Buffer }> {
-  const session = bindingOf(transcript);
   return new Map(
     transcript.answers.flatMap((block) =>
-      unpackTransmissions(block, session).map(({ correlationId: id, entityId, content }) => [
+      unpackTransmissions(block, transcript.session).map(({ correlationId: id, entityId, content }) => [
         id.toString('ascii').trim(),
         { answer: answerIn(content, transcript.protocol), entity: entityId },
       ]),
@@ -69,11 +63,11 @@ function answersOf(transcript: Transcript): Map<string, { answer: Answer; entity
 
 /** Unknown entities were made up for the recording. */
 function entityAt(transcript: Transcript, block: number, index: number): Buffer {
-  return unpackTransmissions(transcript.requests[block]!, bindingOf(transcript))[index]!.entityId;
+  return unpackTransmissions(transcript.requests[block]!, transcript.session)[index]!.entityId;
 }
 
 function encode(transcript: Transcript, said: readonly Said[], first: number): Buffer[] {
-  const session = bindingOf(transcript);
+  const { session } = transcript;
   const transmissions = said.map(({ command, entity = NOTHING, key }, index) =>
     encodeTransmission(
       {
@@ -209,7 +203,7 @@ describe.each(['ntf-v1', 'ntf-v2'])('%s', (name) => {
 
   test('N19 every request is made again to the byte', () => {
     const content = (block: number) =>
-      unpackTransmissions(transcript.requests[block]!, bindingOf(transcript))[0]!.content;
+      unpackTransmissions(transcript.requests[block]!, transcript.session)[0]!.content;
     const tnew = {
       ...({ op: 'TNEW', device: { provider: 'AT', token: 'ABCD1234' } } as const),
       authKey: publicKeyOf('ed25519', recipient),

@@ -18,7 +18,6 @@ import {
 import type { SessionBinding, Transmission } from '../../../activities/subscription/router/blocks.ts';
 import { fingerprintOf } from '../../../activities/subscription/router/connect.ts';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
-import { generateDhKeys, publicKeyDer } from '../../../activities/subscription/router/keys.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-address.ts';
 
 /** Certificates as routers have them: one that is kept offline has signed the one of the session. */
@@ -154,39 +153,3 @@ export const answering =
   (text: string) =>
   (peer: Peer, transmissions: readonly Transmission[]): void =>
     peer.answer(...transmissions.map((one) => ({ ...one, content: Buffer.from(text, 'latin1') })));
-
-/** An id that every queue, token and subscription of `answerOf` has. */
-export const KNOWN_ID = Buffer.alloc(24, 5);
-export const ROUTER_DH_KEY = generateDhKeys().publicKey;
-const ascii = (text: string): Buffer => Buffer.from(text, 'ascii');
-const DH = shortString(publicKeyDer('x25519', ROUTER_DH_KEY));
-
-/** What a router answers to whom it knows, by the first word of a command; to the others, OK. */
-const ANSWERS: Readonly<Record<string, Buffer>> = {
-  NKEY: Buffer.concat([ascii('NID '), shortString(KNOWN_ID), DH]),
-  TNEW: Buffer.concat([ascii('IDTKN '), shortString(KNOWN_ID), DH]),
-  TCHK: ascii('TKN ACTIVE'),
-  SNEW: Buffer.concat([ascii('IDSUB '), shortString(KNOWN_ID)]),
-  SCHK: ascii('SUB PENDING'),
-  PING: ascii('PONG'),
-};
-
-/** @param insteadOf what it answers to some commands, or with `all` to every one. */
-export async function startAnsweringRouter(
-  protocol: RouterProtocol,
-  insteadOf: Readonly<Record<string, string>> = {},
-) {
-  const ops: string[] = [];
-  const router = await startBinaryRouter({
-    protocol,
-    onBlock(peer, transmissions) {
-      for (const one of transmissions) {
-        const [op = ''] = one.content.toString('latin1').split(' ', 1);
-        ops.push(op);
-        const text = insteadOf[op] ?? insteadOf['all'];
-        peer.answer({ ...one, content: text === undefined ? (ANSWERS[op] ?? ascii('OK')) : ascii(text) });
-      }
-    },
-  });
-  return { ...router, ops };
-}

@@ -44,8 +44,8 @@ function formOf(hello: Buffer, protocol: 'smp' | 'ntf') {
 test.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])(
   'N17 a stand-in answers each request of %s as the official router did, to the byte',
   async (name) => {
-    const { protocol, facts, version, finished, keyHash, blocks, hello, hasAlpn, rawKey } =
-      loadTranscript(name);
+    const transcript = loadTranscript(name);
+    const { protocol, facts, version, finished, keyHash, blocks, hello, hasAlpn, rawKey } = transcript;
     const sink = await startPushSink();
     // No provider takes the pushes, as when the transcripts were recorded.
     sink.fail({ failure: { status: 503, reason: 'ServiceUnavailable' } });
@@ -86,7 +86,7 @@ test.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])(
           ),
           'hex',
         );
-      const theirSession = { facts, version, id: finished };
+      const theirSession = transcript.session;
       socket.write(padBlock(encodeHello(version, ownKeyHash), facts.blockBytes));
       // After both hellos.
       for (let index = 2; index < blocks.length;) {
@@ -109,13 +109,11 @@ test.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])(
           contents.flatMap((content) =>
             unpackTransmissions(content, of).flatMap((one) => madeUpIn(one.content)),
           );
-        const [mine, others] = [
-          made(
-            received.map((block) => unpadBlock(block)),
-            session,
-          ),
-          made(expected, theirSession),
-        ];
+        const mine = made(
+          received.map((block) => unpadBlock(block)),
+          session,
+        );
+        const others = made(expected, theirSession);
         expect(mine.map(({ length }) => length)).toEqual(others.map(({ length }) => length));
         replaced.push(...others.map((one, at): [Buffer, Buffer] => [one, mine[at]!]));
         expect(received).toEqual(expected.map((content) => padBlock(ours(content), facts.blockBytes)));
