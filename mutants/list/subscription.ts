@@ -72,7 +72,7 @@ export const SUBSCRIPTION_MUTANTS: HandWritten[] = [
     replace: 'queue.splice(0, $<arguments.1>)',
     wrong: 'lost',
     what: 'a token that wants no subscriptions any more ends none',
-    suite: unit('subscription/command-queue', 'N9'),
+    suite: unit('subscription/rules', 'N9'),
   },
   {
     id: 'subscription-claim-guard',
