@@ -1,7 +1,9 @@
 /** The service with the role subscription and its own routers. */
 import { randomBytes } from 'node:crypto';
+import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
+import { deletionKeyContext } from '../../api/subscription/rows.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
 import { OperationFailedError, createOperator } from '../../client/operator.ts';
@@ -20,10 +22,9 @@ import { createCrashWalk } from '../crash-walk.ts';
 import { newDevice } from './router-agent.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
 import { importNewQueues } from '../../dev/stand-ins/subscription/queues.ts';
-import type { Routers } from './routers.ts';
 import { pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, resourcesOf, takeSlot } from '../harness.ts';
 import { ofTests } from '../of-tests.ts';
 import { reconcile } from '../reconcile.ts';
 
@@ -61,6 +62,23 @@ export interface RecordRow {
   smp_failed: boolean;
 }
 
+/** Its subscription is there, and waits for its check. */
+export const isCreated = (record: RecordRow | undefined): boolean =>
+  record?.status.startsWith('CREATED ') === true && record.ntf_action === 'C';
+
+/** A queue, as its row has it. */
+export interface QueueRow {
+  conn_id: string;
+  host: string;
+  port: number;
+  server_key_hash: string | null;
+  rcv_id: string;
+  rcv_private_key: Buffer;
+  ntf_id: string | null;
+  ntf_private_key: Buffer | null;
+  rcv_ntf_dh_secret: Buffer | null;
+}
+
 /** What is not secret in the row of a token. */
 interface TokenRow {
   provider: string;
@@ -73,7 +91,7 @@ interface TokenRow {
 }
 
 /** An event, as its row has it. */
-export interface EventRow {
+interface EventRow {
   kind: string;
   errors: { connId: string; error: string }[];
   offers_restart: boolean;
@@ -105,11 +123,24 @@ export const crashWalkOfAgents = (
     (walk) => walk.release(),
   );
 
+/** As `crashWalkOfAgents`, with connections of the agent with which nothing has been done yet: `next` takes one. */
+export function crashWalkOfConnections(agent: SubscriptionAgent, count: number, interval: string) {
+  const walk = crashWalkOfAgents(agent, { NOTIFICATION_RECONCILIATION_INTERVAL: interval });
+  const untouched: string[] = [];
+  beforeAll(async () => {
+    await walk.survivor();
+    await agent.activateToken();
+    untouched.push(...(await agent.createMany(count)));
+    await agent.active(undefined, 120_000);
+  }, 180_000);
+  return { walk, next: () => untouched.shift()! };
+}
+
 /** Starts routers, and takes a slot unless it is given one, which its owner releases; the service is started by `start`. */
 export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; ntf?: number } = {}) {
   const { smp = 1, ntf = 1 } = given;
   const slot: Slot = given.slot ?? (await takeSlot());
-  const routers: Routers = await startRouters({ smp, ntf });
+  const routers = await startRouters({ smp, ntf });
   const { workflow: workflows } = slot.client;
   const supervisor = workflows.getHandle(supervisorWorkflowId(AGENT));
   const commands = createSubscriptionCommands({ workflows, log: createLogger('silent') });
@@ -130,15 +161,7 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
         FROM subscriptions.ntf_subscriptions ORDER BY conn_id`);
 
   const operator = (agentId = AGENT) =>
-    createOperator({
-      temporal: slot.client,
-      namespace: slot.client.options.namespace,
-      db: slot.db,
-      redis: slot.redis,
-      intentsStream: 'notification:intents',
-      agentId,
-      keyBox: () => KEY_BOX,
-    });
+    createOperator({ ...resourcesOf(slot), agentId, keyBox: () => KEY_BOX });
 
   /** The token of an agent, and a new device for it; tests that share a service have an agent each. */
   function tokensOf(agentId = AGENT) {
@@ -207,6 +230,31 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
       return service;
     },
 
+    /** Starts the service, and activates a token with instant notifications. */
+    async startActive(env?: Record<string, string>): Promise<void> {
+      await this.start(env);
+      await this.activateToken();
+    },
+
+    setToken: (status: string, mode: string | null = 'INSTANT') =>
+      rows('UPDATE subscriptions.ntf_tokens SET status = $1, mode = $2, updated_at = clock_timestamp()', [
+        status,
+        mode,
+      ]),
+
+    /** Tokens of the agent that are to be deleted on a notification router. @param days since that was asked for. */
+    insertDeletions: (tokenIds: string[], { host, port, keyHash }: RouterAddress, days = 0) =>
+      rows(
+        `INSERT INTO subscriptions.ntf_tokens_to_delete
+                (agent_id, host, port, key_hash, token_id, private_key, created_at)
+         SELECT $1, $2, $3, $4, id, key, now() - $5 * interval '1 day'
+           FROM unnest($6::text[], $7::bytea[]) AS token (id, key)`,
+        [
+          ...[AGENT, host, port, keyHash, days, tokenIds],
+          tokenIds.map((id) => KEY_BOX.seal(generateAuthKeys().privateKey, deletionKeyContext(AGENT, id))),
+        ],
+      ),
+
     tokensOf,
     verification,
     activate,
@@ -229,6 +277,14 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
     activateToken: (agentId = AGENT) => activate(tokensOf(agentId), 'INSTANT'),
 
     create,
+
+    /** Connections of a user whose subscriptions are created, and which no command is under way for. */
+    async createActive(count = 1, server = routers.smp[0]!.address, userId = 1): Promise<string[]> {
+      const connIds = await create(Array.from({ length: count }, () => ({ userId, server })));
+      await this.active(connIds);
+      await this.idle();
+      return connIds;
+    },
 
     /** Connections spread over the messaging routers, and over two users. */
     createMany: (count: number, agentId = AGENT) =>
@@ -253,10 +309,7 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
 
     remove: (connIds: readonly string[], agentId = AGENT) => operator(agentId).subscriptions.delete(connIds),
 
-    update: <Result>(name: string, argument?: object): Promise<Result> =>
-      argument === undefined
-        ? supervisor.executeUpdate<Result, []>(name)
-        : supervisor.executeUpdate<Result, [object]>(name, { args: [argument] }),
+    update: <Result>(name: string): Promise<Result> => supervisor.executeUpdate<Result, []>(name),
 
     state: (): Promise<SupervisorState> => supervisor.query<SupervisorState>(SUBSCRIPTION_STATE_QUERY),
 
@@ -271,28 +324,42 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
       return (await records()).find((row) => row.conn_id === connId);
     },
 
+    gone: (connId: string) =>
+      eventually('the record to go', async () => !(await records()).some((row) => row.conn_id === connId)),
+
+    /** Connections that are being deleted. */
+    deleting: async (): Promise<string[]> =>
+      (await rows<{ conn_id: string }>('SELECT conn_id FROM subscriptions.connections WHERE is_deleted')).map(
+        ({ conn_id }) => conn_id,
+      ),
+
+    /** The queue of a connection: its row, and what its router has. */
+    async queueOf(connId: string) {
+      const [row] = await rows<QueueRow>('SELECT * FROM subscriptions.rcv_queues WHERE conn_id = $1', [
+        connId,
+      ]);
+      const stored = routers.smp
+        .flatMap((router) => router.queues())
+        .find(({ recipientId }) => recipientId === row!.rcv_id);
+      return { ...row!, stored };
+    },
+
     /** Waits until every one of these (default: every connection that is not deleted) has a subscription. */
     active: (connIds?: readonly string[], limitMs?: number): Promise<RecordRow[]> =>
       eventually(
         'all subscriptions to be created',
         async () => {
           const all = await records();
-          const wanted =
-            connIds ??
-            (
-              await rows<{ conn_id: string }>(
-                'SELECT conn_id FROM subscriptions.connections WHERE NOT is_deleted AND enable_ntfs IS NOT FALSE',
-              )
-            ).map(({ conn_id }) => conn_id);
-          const byId = new Map(all.map((row) => [row.conn_id, row]));
-          const missing = wanted.filter((connId) => {
-            const row = byId.get(connId);
-            return !(row?.status.startsWith('CREATED ') && row.ntf_action === 'C');
-          });
+          const switchedOn = () =>
+            rows<{ conn_id: string }>(
+              'SELECT conn_id FROM subscriptions.connections WHERE NOT is_deleted AND enable_ntfs IS NOT FALSE',
+            );
+          const wanted = connIds ?? (await switchedOn()).map(({ conn_id }) => conn_id);
+          const created = new Set(all.filter(isCreated).map(({ conn_id }) => conn_id));
+          const missing = wanted.filter((connId) => !created.has(connId));
           if (missing.length === 0) return all;
-          throw new Error(
-            `${missing.length} of ${wanted.length} are not, such as ${JSON.stringify(byId.get(missing[0]!))}`,
-          );
+          const row = all.find(({ conn_id }) => conn_id === missing[0]);
+          throw new Error(`${missing.length} of ${wanted.length} are not, such as ${JSON.stringify(row)}`);
         },
         limitMs,
       ),

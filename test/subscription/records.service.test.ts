@@ -17,8 +17,8 @@ import { poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { slotOfTests, untilLocked } from '../harness.ts';
 
 const AGENT = 'guard';
-const SMP = { host: 'smp.example', port: 5_223, keyHash: 'smp-hash' };
-const SMP_2 = { host: 'smp2.example', port: 5_223, keyHash: 'smp2-hash' };
+const SMP = { host: 'smp.example', port: 5_223 };
+const SMP_2 = { host: 'smp2.example', port: 5_223 };
 const OTHER_PORT = { ...SMP, port: 5_224 };
 const NTF = { host: 'ntf.example', port: 443 };
 const NTF_2 = { host: 'ntf2.example', port: 443 };
@@ -28,68 +28,43 @@ const LATER = NOW + 1_000;
 const slot = slotOfTests();
 /** Workers that commands have woken. */
 let woken: string[];
+const serverRows = (servers: { host: string; port: number }[]) =>
+  servers.map(({ host, port }) => `('${AGENT}', '${host}', ${port}, 'hash')`).join();
 beforeEach(async () => {
   woken = [];
-  await slot.db.query('DELETE FROM subscriptions.connections');
-  await slot.db.query('DELETE FROM subscriptions.agents');
-  await slot.db.query(`INSERT INTO subscriptions.agents (agent_id) VALUES ('${AGENT}')`);
-  for (const { host, port, keyHash } of [SMP, SMP_2, OTHER_PORT]) {
-    await slot.db.query('INSERT INTO subscriptions.smp_servers VALUES ($1, $2, $3, $4)', [
-      AGENT,
-      host,
-      port,
-      keyHash,
-    ]);
-  }
   await slot.db.query(`
+    DELETE FROM subscriptions.connections;
+    DELETE FROM subscriptions.agents;
+    INSERT INTO subscriptions.agents (agent_id) VALUES ('${AGENT}');
+    INSERT INTO subscriptions.smp_servers VALUES ${serverRows([SMP, SMP_2, OTHER_PORT])};
+    INSERT INTO subscriptions.ntf_servers VALUES ${serverRows([NTF, NTF_2])};
     INSERT INTO subscriptions.connections (agent_id, conn_id, user_id)
     SELECT '${AGENT}', 'c' || n, 1 FROM generate_series(0, 150) AS n;
     INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
     SELECT agent_id, conn_id, '${SMP.host}', ${SMP.port}, conn_id, '' FROM subscriptions.connections`);
-  for (const { host, port } of [NTF, NTF_2]) {
-    await slot.db.query("INSERT INTO subscriptions.ntf_servers VALUES ($1, $2, $3, 'h')", [
-      AGENT,
-      host,
-      port,
-    ]);
-  }
 });
 
-type Row = Record<string, unknown>;
-
-const rowOf = async (connId = 'c1'): Promise<Row | undefined> =>
-  (
-    await slot.db.query<Row>(
-      `SELECT smp_host, smp_ntf_id, ntf_host, ntf_sub_id, status, ntf_action, smp_action,
-              round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms, ntf_failed, smp_failed
-         FROM subscriptions.ntf_subscriptions WHERE agent_id = $1 AND conn_id = $2`,
-      [AGENT, connId],
-    )
-  ).rows[0];
-
-interface GivenRecord {
-  connId?: string;
-  notifierId?: string;
-  status?: string;
-  ntf?: 'N' | 'C' | 'R';
+async function rowOf(connId = 'c1'): Promise<Record<string, unknown> | undefined> {
+  const { rows } = await slot.db.query<Record<string, unknown>>(
+    `SELECT smp_host, smp_ntf_id, ntf_host, ntf_sub_id, status, ntf_action, smp_action,
+            round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms, ntf_failed, smp_failed
+       FROM subscriptions.ntf_subscriptions WHERE agent_id = $1 AND conn_id = $2`,
+    [AGENT, connId],
+  );
+  return rows[0];
 }
 
-/** Makes records as they are before the workers of their routers have done anything about them; default: a key is next. */
-async function create(...records: GivenRecord[]): Promise<void> {
-  for (const { connId = 'c1', notifierId = null, status = 'NEW', ntf = null } of records) {
-    await slot.db.query(
-      `INSERT INTO subscriptions.ntf_subscriptions
-              (agent_id, conn_id, user_id, smp_host, smp_port, smp_ntf_id, ntf_host, ntf_port, status, ntf_action,
-               smp_action, action_ts)
-       VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, $10, to_timestamp($11::float8 / 1000))`,
-      [
-        ...[AGENT, connId, SMP.host, SMP.port, notifierId, NTF.host, NTF.port, status],
-        ...[ntf, ntf === null ? 'K' : null, NOW],
-      ],
-    );
-  }
-}
+/** Makes records as they are before the workers of their routers have done anything about them: a key is next. */
+const create = (...connIds: string[]) =>
+  slot.db.query(
+    `INSERT INTO subscriptions.ntf_subscriptions
+            (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, smp_action, action_ts)
+     SELECT $1, id, 1, $2, $3, $4, $5, 'NEW', 'K', to_timestamp($6::float8 / 1000) FROM unnest($7::text[]) AS id`,
+    [AGENT, SMP.host, SMP.port, NTF.host, NTF.port, NOW, connIds],
+  );
 
+/** A value in SQL. */
+const text = (value: string | null) => (value === null ? 'NULL' : `'${value}'`);
 const change = (assignment: string) =>
   slot.db.query(`UPDATE subscriptions.ntf_subscriptions SET ${assignment}`);
 
@@ -107,23 +82,21 @@ const supervisorWrites = (connIds = ['c1']) =>
     LATER,
   );
 
-const worked = (changes: Partial<WorkedRecord> = {}): WorkedRecord => ({
-  connId: 'c1',
-  notifierId: 'n1',
-  subscriptionId: 's1',
-  status: 'CREATED NEW',
-  ntfServer: NTF_2,
-  action: 'ntf-check',
-  actionMs: LATER,
-  ...changes,
-});
+const WORKED: WorkedRecord = {
+  ...{ connId: 'c1', notifierId: 'n1', subscriptionId: 's1', status: 'CREATED NEW' },
+  ...{ ntfServer: NTF_2, action: 'ntf-check', actionMs: LATER },
+};
 
-const pickUp = (
-  pool: WorkerPool = 'ntf-smp',
-  server: { host: string; port: number } = SMP,
-  nowMs = NOW,
-  limit = 150,
-) => claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, limit);
+const pickUp = (pool: WorkerPool = 'ntf-smp', server = SMP, nowMs = NOW) =>
+  claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, 150);
+
+// What a worker that has picked records up writes.
+const update = (claim: number) =>
+  inTransaction(slot.db, (client) => updateRecords(client, { agentId: AGENT, claim }, [WORKED]));
+const nullActions = (claim: number, connIds = ['c1']) =>
+  inTransaction(slot.db, (client) => run(client, NULL_ACTIONS, [AGENT, claim, connIds]));
+const deleteRecords = (claim: number, connIds = ['c1']) =>
+  inTransaction(slot.db, (client) => run(client, DELETE_WORKED_RECORDS, [AGENT, claim, connIds]));
 
 const FRESH = {
   smp_host: SMP.host,
@@ -150,24 +123,23 @@ describe('a command about connections that want notifications', () => {
   );
 
   const MADE = { ...FRESH, ntf_host: NTF_2.host, action_ms: LATER };
-  const workerOf = (pool: WorkerPool, server: { host: string; port: number }) =>
-    poolWorkerWorkflowId({ agentId: AGENT, pool, server });
-  const give = (notifierId: string | undefined) =>
+  const workerOf = (pool: WorkerPool, server = SMP) => poolWorkerWorkflowId({ agentId: AGENT, pool, server });
+  const give = (notifierId: string | null) =>
     slot.db.query(
       `UPDATE subscriptions.rcv_queues
           SET ntf_id = $1, ntf_public_key = $1, ntf_private_key = convert_to($1, 'UTF8'),
               rcv_ntf_dh_secret = convert_to($1, 'UTF8')
         WHERE conn_id = 'c1'`,
-      [notifierId ?? null],
+      [notifierId],
     );
 
-  test.each([undefined, 'n1'])(
+  test.each([null, 'n1'])(
     'N1 N17 scenario 24: a connection without a record gets one, with credentials (%s) or without',
     async (notifierId) => {
       await give(notifierId);
       await supervisorWrites();
       expect(await rowOf()).toEqual(MADE);
-      expect(woken).toEqual([workerOf('ntf-smp', SMP)]);
+      expect(woken).toEqual([workerOf('ntf-smp')]);
     },
   );
 
@@ -181,46 +153,43 @@ describe('a command about connections that want notifications', () => {
       `smp_ntf_id = 'n1', smp_host = '${SMP_2.host}', ntf_action = 'N', smp_action = NULL`,
     ],
     ['credentials of the queue alone', 'n1', "ntf_sub_id = 's'"],
-    ['an id of the record alone', undefined, `smp_ntf_id = 'n1', ${CHECK}`],
+    ['an id of the record alone', null, `smp_ntf_id = 'n1', ${CHECK}`],
     ['no action, with ids', 'n1', "smp_ntf_id = 'n1', smp_action = NULL, action_ts = NULL"],
-    ['no action, without ids', undefined, 'smp_action = NULL, action_ts = NULL'],
+    ['no action, without ids', null, 'smp_action = NULL, action_ts = NULL'],
     ['an NTF delete', 'n1', "smp_ntf_id = 'n1', ntf_action = 'D', smp_action = NULL"],
     ['an NTF rotate', 'n1', "smp_ntf_id = 'n1', ntf_action = 'R', smp_action = NULL"],
     ['an SMP delete', 'n1', "smp_ntf_id = 'n1', smp_action = 'D'"],
-    ['an SMP delete without ids', undefined, "smp_action = 'D'"],
+    ['an SMP delete without ids', null, "smp_action = 'D'"],
     // The worker of the queue's router would not find it.
-    ['a key on another router', undefined, `smp_host = '${SMP_2.host}'`],
+    ['a key on another router', null, `smp_host = '${SMP_2.host}'`],
     [
       'a creation on another router',
-      undefined,
+      null,
       `smp_port = ${OTHER_PORT.port}, ntf_action = 'N', smp_action = NULL`,
     ],
-    ['a key that no worker could read', undefined, 'smp_failed = true'],
+    ['a key that no worker could read', null, 'smp_failed = true'],
     ['a check that no worker could read', 'n1', `smp_ntf_id = 'n1', ntf_failed = true, ${CHECK}`],
   ])('N1 N6 N17 scenario 24: %s is a reset', async (_, notifierId, changes) => {
-    await create({ status: 'KEY' });
+    await create('c1');
     await give(notifierId);
-    await change(changes);
+    await change(`status = 'KEY', ${changes}`);
     await supervisorWrites();
     expect(await rowOf()).toEqual(MADE);
-    expect(woken).toEqual([workerOf('ntf-smp', SMP)]);
+    expect(woken).toEqual([workerOf('ntf-smp')]);
   });
 
   test.each([
-    [null, 'K', workerOf('ntf-smp', SMP)],
+    [null, 'K', workerOf('ntf-smp')],
     ['N', null, workerOf('ntf-ntf', NTF)],
     ['C', null, workerOf('ntf-ntf', NTF)],
   ])(
     'N1 N17 scenario 24: NTF %s, SMP %s goes on, with its worker, whatever its fingerprint',
     async (ntf, smp, worker) => {
       await slot.db.query("UPDATE subscriptions.rcv_queues SET server_key_hash = 'another'");
-      await create({});
+      await create('c1');
       for (const id of [null, 'n1']) {
-        await give(id ?? undefined);
-        await slot.db.query(
-          'UPDATE subscriptions.ntf_subscriptions SET smp_ntf_id = $1, ntf_action = $2, smp_action = $3',
-          [id, ntf, smp],
-        );
+        await give(id);
+        await change(`smp_ntf_id = ${text(id)}, ntf_action = ${text(ntf)}, smp_action = ${text(smp)}`);
         const before = await rowOf();
         await supervisorWrites();
         expect(await rowOf()).toEqual(before);
@@ -230,17 +199,18 @@ describe('a command about connections that want notifications', () => {
   );
 
   test('N14 a reset wins over what a worker that has picked the record up writes', async () => {
-    await create({});
+    await create('c1');
     const { claim } = await pickUp();
     await give('n9');
     await supervisorWrites();
-    await inTransaction(slot.db, (client) => updateRecords(client, { agentId: AGENT, claim }, [worked()]));
+    await update(claim);
     expect(await rowOf()).toMatchObject({ ntf_action: null, smp_action: 'K', action_ms: LATER });
   });
 
   test('N9 N17 scenario 25: with a token that cannot be used, one that waited writes nothing', async () => {
     await slot.db.query("UPDATE subscriptions.ntf_tokens SET status = 'REGISTERED'");
-    await create({ connId: 'c2', ntf: 'C' });
+    await create('c2');
+    await change(CHECK);
     const before = await rowOf('c2');
     await supervisorWrites(['c1', 'c2']);
     expect([await rowOf('c1'), await rowOf('c2'), woken]).toEqual([undefined, before, []]);
@@ -255,7 +225,7 @@ describe('a command about connections that want notifications', () => {
   });
 
   test('N1 N14 goes on from what a worker is about to commit', async () => {
-    await create({});
+    await create('c1');
     const worker = await slot.db.connect();
     await worker.query(`
       BEGIN;
@@ -275,7 +245,8 @@ describe('a command about connections that want notifications', () => {
 test('N14 setting an action alone leaves ids and status; without a record it does nothing', async () => {
   await supervisorWrites();
   expect(await rowOf()).toBeUndefined();
-  await create({ notifierId: 'n1', status: 'KEY', ntf: 'N' });
+  await create('c1');
+  await change("smp_ntf_id = 'n1', status = 'KEY', ntf_action = 'N', smp_action = NULL");
   await supervisorWrites();
   expect(await rowOf()).toEqual({
     ...FRESH,
@@ -288,12 +259,9 @@ test('N14 setting an action alone leaves ids and status; without a record it doe
 
 describe('what a worker writes', () => {
   test('N14 goes through whole when the supervisor has not written since', async () => {
-    await create({});
+    await create('c1');
     const { claim } = await pickUp();
-    const ours = await inTransaction(slot.db, (client) =>
-      updateRecords(client, { agentId: AGENT, claim }, [worked()]),
-    );
-    expect(ours).toEqual(['c1']);
+    expect(await update(claim)).toEqual(['c1']);
     expect(await rowOf()).toEqual({
       ...FRESH,
       smp_ntf_id: 'n1',
@@ -307,11 +275,10 @@ describe('what a worker writes', () => {
   });
 
   test('N14 brings ids and status only when it has; the next write then counts whole again', async () => {
-    await create({});
+    await create('c1');
     const { claim } = await pickUp();
     await supervisorWrites();
-    const owner = { agentId: AGENT, claim };
-    await inTransaction(slot.db, (client) => updateRecords(client, owner, [worked()]));
+    await update(claim);
     expect(await rowOf()).toEqual({
       ...FRESH,
       smp_ntf_id: 'n1',
@@ -320,97 +287,79 @@ describe('what a worker writes', () => {
       smp_action: 'D',
       action_ms: LATER,
     });
-    await inTransaction(slot.db, (client) => updateRecords(client, owner, [worked()]));
+    await update(claim);
     expect(await rowOf()).toMatchObject({ ntf_host: NTF_2.host, ntf_action: 'C', smp_action: null });
   });
 
   test('N14 has no effect without a record', async () => {
-    await create({});
+    await create('c1');
     const { claim } = await pickUp();
-    const owner = { agentId: AGENT, claim };
     await slot.db.query("DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = 'c1'");
-    const ours = await inTransaction(slot.db, async (client) => {
-      await run(client, NULL_ACTIONS, [AGENT, claim, ['c1']]);
-      await run(client, DELETE_WORKED_RECORDS, [AGENT, claim, ['c1']]);
-      return updateRecords(client, owner, [worked()]);
-    });
-    expect(ours).toEqual([]);
+    await nullActions(claim);
+    await deleteRecords(claim);
+    expect(await update(claim)).toEqual([]);
     expect(await rowOf()).toBeUndefined();
   });
 
   test('N14 has no effect under a claim that another one has replaced', async () => {
-    await create({});
+    await create('c1');
     const { claim } = await pickUp();
     await pickUp();
-    const owner = { agentId: AGENT, claim };
-    await inTransaction(slot.db, async (client) => {
-      await run(client, NULL_ACTIONS, [AGENT, claim, ['c1']]);
-      await run(client, DELETE_WORKED_RECORDS, [AGENT, claim, ['c1']]);
-      await updateRecords(client, owner, [worked()]);
-    });
+    await nullActions(claim);
+    await deleteRecords(claim);
+    await update(claim);
     expect(await rowOf()).toEqual(FRESH);
   });
 
   test('N14 N6 nulls an action, unless the supervisor has written since', async () => {
-    await create({}, { connId: 'c2' });
+    await create('c1', 'c2');
     const { claim } = await pickUp();
     await supervisorWrites();
-    await inTransaction(slot.db, (client) => run(client, NULL_ACTIONS, [AGENT, claim, ['c1', 'c2']]));
+    await nullActions(claim, ['c1', 'c2']);
     expect(await rowOf()).toMatchObject({ smp_action: 'D', action_ms: LATER });
     expect(await rowOf('c2')).toMatchObject({ smp_action: null, ntf_action: null, action_ms: null });
   });
 
   test('N14 deletes a record, and leaves a tombstone when the supervisor has written since', async () => {
-    await create({ notifierId: 'n1' }, { connId: 'c2' });
+    await create('c1', 'c2');
+    await change("smp_ntf_id = 'n1' WHERE conn_id = 'c1'");
     const { claim } = await pickUp();
     await supervisorWrites();
-    await inTransaction(slot.db, (client) =>
-      run(client, DELETE_WORKED_RECORDS, [AGENT, claim, ['c1', 'c2']]),
-    );
+    await deleteRecords(claim, ['c1', 'c2']);
     expect(await rowOf()).toEqual({ ...FRESH, status: 'DELETED', smp_action: 'D', action_ms: LATER });
     expect(await rowOf('c2')).toBeUndefined();
     // It is not held any more: what is to be done is picked up, and deletes it.
     const next = await pickUp();
     expect(next.items).toEqual([{ id: 'c1', kind: 'smp-delete' }]);
-    await inTransaction(slot.db, (client) => run(client, DELETE_WORKED_RECORDS, [AGENT, next.claim, ['c1']]));
+    await deleteRecords(next.claim);
     expect(await rowOf()).toBeUndefined();
   });
 });
 
 describe('a pick-up', () => {
   test('N14 N3 of a notification router takes what is due, the oldest first, and tells when the next check is', async () => {
-    await create(
-      ...(['C', 'C', 'N', 'R'] as const).map((ntf, index) => ({
-        connId: `c${index + 1}`,
-        notifierId: `n${index}`,
-        ntf,
-      })),
-    );
-    await slot.db.query(
-      `UPDATE subscriptions.ntf_subscriptions
-          SET action_ts = to_timestamp($1::float8 / 1000) + (substr(conn_id, 2)::int - 2) * interval '-1 hour'
-        WHERE agent_id = $2`,
-      [NOW, AGENT],
-    );
-    const ids = ({ items }: Awaited<ReturnType<typeof pickUp>>) => items.map(({ id }) => id);
+    await create('c1', 'c2', 'c3', 'c4');
+    await change(`
+      ntf_action = split_part('C C N R', ' ', substr(conn_id, 2)::int), smp_action = NULL, smp_ntf_id = conn_id,
+      action_ts = action_ts + (2 - substr(conn_id, 2)::int) * interval '1 hour'`);
     // c1 is due in an hour, c2 now, c3 an hour ago, c4 two hours ago.
-    const first = await pickUp('ntf-ntf', NTF);
-    expect(first.items).toEqual([
+    const { items, nextDueMs } = await pickUp('ntf-ntf', NTF);
+    expect(items).toEqual([
       { id: 'c4', kind: 'ntf-rotate' },
       { id: 'c3', kind: 'ntf-create' },
       { id: 'c2', kind: 'ntf-check' },
     ]);
-    expect(first.nextDueMs).toBeUndefined();
+    expect(nextDueMs).toBeUndefined();
     await slot.db.query("DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id <> 'c1'");
     expect(await pickUp('ntf-ntf', NTF)).toMatchObject({ items: [], nextDueMs: NOW + 3_600_000 });
-    expect(ids(await pickUp('ntf-ntf', NTF, NOW + 3_599_999))).toEqual([]);
-    expect(ids(await pickUp('ntf-ntf', NTF, NOW + 3_600_000))).toEqual(['c1']);
-    expect(ids(await pickUp('ntf-ntf', NTF_2))).toEqual([]);
+    expect((await pickUp('ntf-ntf', NTF, NOW + 3_599_999)).items).toEqual([]);
+    expect((await pickUp('ntf-ntf', NTF, NOW + 3_600_000)).items).toMatchObject([{ id: 'c1' }]);
+    expect((await pickUp('ntf-ntf', NTF_2)).items).toEqual([]);
   });
 
   test('N14 of a messaging router does not look at the time, and takes no more than a batch', async () => {
-    await create(...Array.from({ length: 151 }, (_, index) => ({ connId: `c${index}` })));
-    await slot.db.query("UPDATE subscriptions.ntf_subscriptions SET action_ts = now() + interval '1 day'");
+    await create(...Array.from({ length: 151 }, (_, index) => `c${index}`));
+    await change("action_ts = now() + interval '1 day'");
     expect((await pickUp()).items).toHaveLength(150);
     expect((await pickUp('ntf-smp', SMP_2)).items).toHaveLength(0);
   });
@@ -421,7 +370,7 @@ test('N13 N14 nothing of an earlier epoch is written once the agent was closed',
     inEpoch(slot.db, { agentId: AGENT, epoch }, (client) =>
       client.query('UPDATE subscriptions.ntf_subscriptions SET user_id = 2'),
     );
-  await create({});
+  await create('c1');
   const closed = await setAgentOpen(slot.db, AGENT, false);
   await expect(guarded(0)).rejects.toMatchObject({ type: 'SubscriptionClosed', nonRetryable: true });
   await expect(guarded(closed.epoch)).rejects.toMatchObject({ type: 'SubscriptionClosed' });

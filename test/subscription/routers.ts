@@ -1,21 +1,11 @@
 /** Routers and a push provider for tests. */
-import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
-import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { PushSinkStandIn, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import { startPushSink } from '../../dev/stand-ins/subscription/push-sink.ts';
 
-export interface Routers {
-  smp: MessagingRouterStandIn[];
-  ntf: NotificationRouterStandIn[];
-  sink: PushSinkStandIn;
-  stop(): Promise<void>;
-}
-
 /** @param options how many of each. */
-export async function startRouters(options: { smp?: number; ntf?: number } = {}): Promise<Routers> {
-  const { smp: smpCount = 1, ntf: ntfCount = 1 } = options;
+export async function startRouters({ smp: smpCount, ntf: ntfCount }: { smp: number; ntf: number }) {
   const sink = await startPushSink();
   const smp = await Promise.all(Array.from({ length: smpCount }, () => startMessagingRouter()));
   const ntf = await Promise.all(
@@ -25,7 +15,9 @@ export async function startRouters(options: { smp?: number; ntf?: number } = {})
     smp,
     ntf,
     sink,
-    async stop() {
+    /** Removes the failures of all. */
+    heal: () => [...smp, ...ntf].forEach((router) => router.heal()),
+    async stop(): Promise<void> {
       await Promise.all(ntf.map((router) => router.stop()));
       await Promise.all([...smp.map((router) => router.stop()), sink.stop()]);
     },
