@@ -5,37 +5,20 @@ import { eventually } from '../harness.ts';
 
 const DAY = 24 * 3_600_000;
 
-const agent = agentOfTests({ smp: 2 });
-beforeAll(async () => {
-  await agent.start();
-  await agent.activateToken();
-});
-afterEach(() => {
-  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
-});
+const agent = agentOfTests();
+beforeAll(() => agent.startActive());
+afterEach(() => agent.routers.heal());
 
-const smp = (index = 0) => agent.routers.smp[index]!;
+const smp = () => agent.routers.smp[0]!;
 const ntf = () => agent.routers.ntf[0]!;
 const callsOf = (op: string, entity?: string) =>
-  [...smp(0).calls, ...smp(1).calls, ...ntf().calls].filter(
+  [...smp().calls, ...ntf().calls].filter(
     (call) => call.op === op && (entity === undefined || call.entity === entity),
   );
 
-async function createOne(userId = 1): Promise<string> {
-  const [connId] = await agent.create([{ userId, server: smp().address }]);
-  await agent.active([connId!]);
-  // The command that follows finds it well; what a test does next must not meet it.
-  await agent.idle();
+async function createOne(userId?: number): Promise<string> {
+  const [connId] = await agent.createActive(1, smp().address, userId);
   return connId!;
-}
-
-/** The queue that a connection uses, as its router has it. */
-async function queueOf(connId: string, router = smp()) {
-  const [row] = await agent.rows<{ rcv_id: string; ntf_id: string | null }>(
-    'SELECT rcv_id, ntf_id FROM subscriptions.rcv_queues WHERE conn_id = $1',
-    [connId],
-  );
-  return { row: row!, stored: router.queues().find(({ recipientId }) => recipientId === row!.rcv_id) };
 }
 
 /** Has the check of a subscription be due now. */
@@ -51,7 +34,7 @@ test('N1 N17 scenario 12: a new queue gets its key, then its subscription immedi
   const before = callsOf('NKEY').length;
   const connId = await createOne(7);
   const row = (await agent.record(connId))!;
-  const { row: queue, stored } = await queueOf(connId);
+  const queue = await agent.queueOf(connId);
   expect(row).toMatchObject({
     user_id: 7,
     status: 'CREATED NEW',
@@ -63,12 +46,10 @@ test('N1 N17 scenario 12: a new queue gets its key, then its subscription immedi
   });
   expect(row.action_ms! - Date.now()).toBeGreaterThan(DAY - 20_000);
   expect(row.action_ms! - Date.now()).toBeLessThanOrEqual(DAY);
-  expect(stored?.notifier?.notifierId).toBe(queue.ntf_id);
+  expect(queue.stored?.notifier?.notifierId).toBe(queue.ntf_id);
   expect(callsOf('NKEY')).toHaveLength(before + 1);
-  const [subscription] = ntf()
-    .subscriptions()
-    .filter(({ subscriptionId }) => subscriptionId === row.ntf_sub_id);
-  expect(subscription).toMatchObject({ notifierId: queue.ntf_id });
+  const subscription = { subscriptionId: row.ntf_sub_id!, notifierId: queue.ntf_id! };
+  expect(ntf().subscriptions()).toContainEqual(expect.objectContaining(subscription));
   await eventually('the notification router to be subscribed there', async () =>
     smp().subscribed().includes(queue.ntf_id!),
   );
@@ -105,7 +86,7 @@ test('N4 N17 scenario 30: by its status a subscription is kept for three days, o
     });
     expect(callsOf('NKEY')).toHaveLength(keys + 1);
     expect(after.smp_ntf_id).not.toBe(former.smp_ntf_id);
-    expect((await queueOf(connId)).stored?.notifier?.notifierId).toBe(after.smp_ntf_id);
+    expect((await agent.queueOf(connId)).stored?.notifier?.notifierId).toBe(after.smp_ntf_id);
   }
   expect(await agent.events()).toEqual([]);
 });
@@ -113,120 +94,108 @@ test('N4 N17 scenario 30: by its status a subscription is kept for three days, o
 test('N10 switching off clears the credentials here, then there, then the record; switching on makes all of it again', async () => {
   const connId = await createOne();
   const before = (await agent.record(connId))!;
-  const { row: queue } = await queueOf(connId);
-  smp().fail({ failure: { kind: 'reset' }, subject: `NDEL ${queue.rcv_id}` });
-  const off = await agent.toggle([connId], false);
-  expect(off).toEqual({ changed: 1, unknown: [] });
-  await eventually('an NDEL that failed', async () => callsOf('NDEL', queue.rcv_id).length > 1);
+  const { rcv_id: queueId } = await agent.queueOf(connId);
+  smp().fail({ failure: { kind: 'reset' }, subject: `NDEL ${queueId}` });
+  expect(await agent.toggle([connId], false)).toEqual({ changed: 1, unknown: [] });
+  await eventually('an NDEL that failed', async () => callsOf('NDEL', queueId).length > 1);
   // The router cannot be reached; here it is right already.
-  expect((await queueOf(connId)).row.ntf_id).toBeNull();
+  expect((await agent.queueOf(connId)).ntf_id).toBeNull();
   expect(await agent.record(connId)).toMatchObject({ smp_action: 'D', smp_ntf_id: before.smp_ntf_id });
   smp().heal();
-  await eventually('the record to go', async () => (await agent.record(connId)) === undefined);
-  expect((await queueOf(connId)).stored?.notifier).toBeUndefined();
+  await agent.gone(connId);
+  expect((await agent.queueOf(connId)).stored?.notifier).toBeUndefined();
   await eventually('the notification router to hear of it', async () =>
     ntf()
       .subscriptions()
       .some(({ subscriptionId, status }) => subscriptionId === before.ntf_sub_id && status === 'DELETED'),
   );
 
-  const again = await agent.toggle([connId], false);
-  expect(again).toEqual({ changed: 0, unknown: [] });
+  expect(await agent.toggle([connId], false)).toEqual({ changed: 0, unknown: [] });
   await agent.toggle([connId], true);
   await agent.active([connId]);
   expect((await agent.record(connId))!.smp_ntf_id).not.toBe(before.smp_ntf_id);
 });
 
 test('N8 N16 work is counted for each user, attempts and successes apart', async () => {
-  const count = async (userId: number, counter: string): Promise<number> => {
+  /** Of users 41 and 42. */
+  const counts = async (counter: string): Promise<number[]> => {
     const rows = await agent.rows<{ value: number }>(
-      `SELECT coalesce(sum(value), 0)::float8 AS value FROM subscriptions.servers_stats
-        WHERE user_id = $1 AND counter = $2`,
-      [userId, counter],
+      `SELECT coalesce(sum(value), 0)::float8 AS value
+         FROM unnest(ARRAY[41, 42]) AS known (user_id)
+         LEFT JOIN subscriptions.servers_stats AS stats ON stats.user_id = known.user_id AND counter = $1
+        GROUP BY known.user_id ORDER BY known.user_id`,
+      [counter],
     );
-    return rows[0]!.value;
+    return rows.map(({ value }) => value);
   };
   const connections = [41, 41, 42].map((userId) => ({ userId, server: smp().address }));
   ntf().fail({ failure: { kind: 'reset' }, subject: 'SNEW', times: 1 });
   const connIds = await agent.create(connections);
   await agent.active(connIds);
-  expect([await count(41, 'ntfCreated'), await count(42, 'ntfCreated')]).toEqual([2, 1]);
-  const attempts = [await count(41, 'ntfCreateAttempts'), await count(42, 'ntfCreateAttempts')];
+  expect(await counts('ntfCreated')).toEqual([2, 1]);
+  const attempts = await counts('ntfCreateAttempts');
   expect(attempts[0]! + attempts[1]!).toBeGreaterThan(3);
 
   for (const connId of connIds) await makeDue(connId);
-  await eventually(
-    'their checks',
-    async () => (await count(42, 'ntfChecked')) === 1 && (await count(41, 'ntfChecked')) === 2,
-  );
-  expect([await count(41, 'ntfCheckAttempts'), await count(42, 'ntfCheckAttempts')]).toEqual([2, 1]);
+  await eventually('their checks', async () => String(await counts('ntfChecked')) === '2,1');
+  expect(await counts('ntfCheckAttempts')).toEqual([2, 1]);
 
   await agent.toggle(connIds, false);
-  await eventually('their end', async () => (await count(41, 'ntfKeyDeleted')) === 2);
-  expect(await count(42, 'ntfKeyDeleteAttempts')).toBe(1);
+  await eventually('their end', async () => String(await counts('ntfKeyDeleted')) === '2,1');
+  expect((await counts('ntfKeyDeleteAttempts'))[1]).toBe(1);
   await agent.toggle(connIds, true);
   await agent.active(connIds);
-  const keys = [4, 2];
-  expect([await count(41, 'ntfKey'), await count(42, 'ntfKey')]).toEqual(keys);
-  expect([await count(41, 'ntfKeyAttempts'), await count(42, 'ntfKeyAttempts')]).toEqual(keys);
+  expect([await counts('ntfKey'), await counts('ntfKeyAttempts')]).toEqual([
+    [4, 2],
+    [4, 2],
+  ]);
 });
 
 test('N7 N17 scenario 34: old records: deletes and rotations go on after OK and AUTH, and wait otherwise', async () => {
-  const connIds = await Promise.all(Array.from({ length: 6 }, () => createOne()));
-  const before = new Map(
-    await Promise.all(connIds.map(async (id) => [id, (await agent.record(id))!] as const)),
-  );
-  const subscriptionOf = (connId: string) => before.get(connId)!.ntf_sub_id!;
-  const answers = ['OK', 'AUTH', 'TIMEOUT', 'OK', 'AUTH', 'TIMEOUT'];
-  connIds.forEach((connId, index) => {
-    const subject = `SDEL ${subscriptionOf(connId)}`;
-    if (answers[index] === 'AUTH') ntf().fail({ failure: { kind: 'error', code: 'AUTH' }, subject });
-    if (answers[index] === 'TIMEOUT') ntf().fail({ failure: { kind: 'silence' }, subject, times: 1 });
-  });
+  const connIds = await agent.createActive(6);
+  const [deleted, rotated] = [connIds.slice(0, 3), connIds.slice(3)];
+  const before = new Map((await agent.records()).map((row) => [row.conn_id, row.ntf_sub_id!]));
+  const failures: (RouterFailure | undefined)[] = [
+    undefined,
+    { kind: 'error', code: 'AUTH' },
+    { kind: 'silence' },
+  ];
+  for (const some of [deleted, rotated]) {
+    for (const [index, failure] of failures.entries()) {
+      if (failure) ntf().fail({ failure, subject: `SDEL ${before.get(some[index]!)}`, times: 1 });
+    }
+  }
   // Switched off, or the next sweep would bring the deleted ones back.
   await agent.rows('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = ANY($1)', [
-    connIds.slice(0, 3),
+    deleted,
   ]);
   await agent.rows(
     `UPDATE subscriptions.ntf_subscriptions
         SET ntf_action = CASE WHEN conn_id = ANY($1) THEN 'D' ELSE 'R' END, action_ts = clock_timestamp()
       WHERE conn_id = ANY($2)`,
-    [connIds.slice(0, 3), connIds],
+    [deleted, connIds],
   );
   await agent.worker('ntf-ntf', ntf().address).signal('work');
-  await eventually('the deletions', async () => {
-    const left = (await agent.records()).filter(({ conn_id }) => connIds.slice(0, 3).includes(conn_id));
-    return left.length === 0;
-  });
+  for (const connId of deleted) await agent.gone(connId);
   await eventually('the rotations', async () => {
-    const rows = (await agent.records()).filter(({ conn_id }) => connIds.slice(3).includes(conn_id));
-    return (
-      rows.length === 3 &&
-      rows.every((row) => row.ntf_action === 'C' && row.ntf_sub_id !== subscriptionOf(row.conn_id))
-    );
+    const rows = (await agent.records()).filter(({ conn_id }) => rotated.includes(conn_id));
+    const isAnother = rows.map((row) => row.ntf_action === 'C' && row.ntf_sub_id !== before.get(row.conn_id));
+    return String(isAnother) === 'true,true,true';
   });
-  const calls = connIds.map((connId) => callsOf('SDEL', subscriptionOf(connId)).length);
-  expect(calls).toEqual([1, 1, 2, 1, 1, 2]);
+  expect(connIds.map((connId) => callsOf('SDEL', before.get(connId)).length)).toEqual([1, 1, 2, 1, 1, 2]);
   // One at a time.
-  expect(
-    ntf()
-      .batches.filter(({ batch }) => callsOf('SDEL').some((call) => call.batch === batch))
-      .every(({ size }) => size === 1),
-  ).toBe(true);
-  for (const connId of connIds.slice(0, 3)) expect((await queueOf(connId)).row.ntf_id).toBeNull();
+  const batches = new Set(callsOf('SDEL').map(({ batch }) => batch));
+  const sizes = ntf().batches.flatMap(({ batch, size }) => (batches.has(batch) ? [size] : []));
+  expect(new Set(sizes)).toEqual(new Set([1]));
+  for (const connId of deleted) expect((await agent.queueOf(connId)).ntf_id).toBeNull();
 });
 
 test('N14 credentials are kept sealed, on the queue that is used, and no key is in a history or a log', async () => {
   const connId = await createOne();
-  const [queue] = await agent.rows<{
-    rcv_id: string;
-    ntf_id: string;
-    ntf_private_key: Buffer;
-    rcv_private_key: Buffer;
-  }>('SELECT * FROM subscriptions.rcv_queues WHERE conn_id = $1', [connId]);
+  const queue = await agent.queueOf(connId);
   const keys = [
-    KEY_BOX.open(queue!.ntf_private_key, `rcv_queues.ntf_private_key:default/${queue!.ntf_id}`),
-    KEY_BOX.open(queue!.rcv_private_key, `rcv_queues.rcv_private_key:default/${queue!.rcv_id}`),
+    KEY_BOX.open(queue.ntf_private_key!, `rcv_queues.ntf_private_key:default/${queue.ntf_id}`),
+    KEY_BOX.open(queue.rcv_private_key, `rcv_queues.rcv_private_key:default/${queue.rcv_id}`),
   ];
   const texts: string[] = [JSON.stringify(agent.slot.logs)];
   for await (const { workflowId, runId } of agent.slot.client.workflow.list()) {

@@ -12,14 +12,9 @@ const RUNBOOK = readFileSync(new URL('../../docs/operate/runbook.md', import.met
 
 const agent = agentOfTests();
 const operator = cliOfTests(() => agent.slot);
-const device = newDevice();
-const deviceText = `${device.provider}:${device.token}`;
-
 beforeAll(async () => {
   await agent.start();
-  Object.assign(operator.env, {
-    NOTIFICATION_SUBSCRIPTION_KEYS: QUICK['NOTIFICATION_SUBSCRIPTION_KEYS']!,
-  });
+  operator.env['NOTIFICATION_SUBSCRIPTION_KEYS'] = QUICK['NOTIFICATION_SUBSCRIPTION_KEYS']!;
 });
 
 /** With --json before everything else: what follows a -- is no option. */
@@ -27,18 +22,30 @@ async function json<T>(args: string[], input = ''): Promise<{ code: number | nul
   const { code, stdout } = await operator.cli(['--json', ...args], { input });
   return { code, value: JSON.parse(stdout) as T };
 }
+const codeOf = async (args: string[]) => (await operator.cli(args)).code;
+const show = async (connId: string) =>
+  (await json<SubscriptionView>(['subscriptions', 'show', '--', connId])).value;
+async function list(...options: string[]): Promise<SubscriptionView[]> {
+  const { code, value } = await json<{ items: SubscriptionView[] }>(['subscriptions', 'list', ...options]);
+  expect(code).toBe(0);
+  return value.items;
+}
+const idsOf = (items: SubscriptionView[]) => items.map(({ connId }) => connId).sort();
 
-test('N15 N16 a token is registered and verified, queues are imported, turned off and deleted by the command line', async () => {
-  expect(await json(['tokens', 'register', '-'], deviceText)).toEqual({
-    code: 0,
-    value: { status: 'REGISTERED' },
-  });
+/** Registers and verifies a token of a new device, whose code no other test has had pushed. */
+async function activate(...options: string[]): Promise<void> {
+  const device = newDevice();
+  const text = `${device.provider}:${device.token}`;
+  const status = (value: string) => ({ code: 0, value: { status: value } });
+  expect(await json(['tokens', 'register', '-', ...options], text)).toEqual(status('REGISTERED'));
   const { nonce, code } = await agent.verification(device);
   // An equals sign, for what is base64url may begin with a dash.
-  expect(await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], deviceText)).toEqual({
-    code: 0,
-    value: { status: 'ACTIVE' },
-  });
+  const verified = await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], text);
+  expect(verified).toEqual(status('ACTIVE'));
+}
+
+test('N15 N16 a token is registered and verified, queues are imported, turned off and deleted by the command line', async () => {
+  await activate();
   expect(await json(['tokens', 'check'])).toEqual({ code: 0, value: { status: 'ACTIVE' } });
 
   const server = agent.routers.smp[0]!.address;
@@ -51,43 +58,37 @@ test('N15 N16 a token is registered and verified, queues are imported, turned of
   const connIds = imported.value.imported.map(({ connId }) => connId);
   expect(new Set(connIds).size).toBe(3);
   await agent.active(connIds);
-  const { value: made } = await json<{ items: SubscriptionView[] }>(['subscriptions', 'list']);
-  expect(made.items).toEqual(
-    expect.arrayContaining(
-      connIds.map((connId): unknown =>
-        expect.objectContaining({
-          connId,
-          userId: 7,
-          wantsNotifications: true,
-          hasCredentials: true,
-          status: expect.stringMatching(/^CREATED /) as string,
-          action: 'check',
-          link: expect.stringContaining('http://ui.test') as string,
-        }),
-      ),
-    ),
-  );
+  const made = await list();
+  for (const connId of connIds) {
+    expect(made).toContainEqual(
+      expect.objectContaining({
+        connId,
+        userId: 7,
+        wantsNotifications: true,
+        hasCredentials: true,
+        status: expect.stringMatching(/^CREATED /) as string,
+        action: 'check',
+        link: expect.stringContaining('http://ui.test') as string,
+      }),
+    );
+  }
 
   const [off, gone, kept] = connIds as [string, string, string];
   expect(await json(['subscriptions', 'toggle', '--off', '--', off, 'unknown'])).toMatchObject({
     code: 3,
     value: { changed: 1, unknown: ['unknown'] },
   });
-  expect((await operator.cli(['subscriptions', 'delete', '--', gone])).code).toBe(2);
+  expect(await codeOf(['subscriptions', 'delete', '--', gone])).toBe(2);
   expect(await json(['subscriptions', 'delete', '--yes', '--', gone])).toMatchObject({
     code: 0,
     value: { deleted: 1 },
   });
   await eventually('the record of what was turned off to go', async () => {
-    const { value } = await json<SubscriptionView>(['subscriptions', 'show', '--', off]);
-    return !value.wantsNotifications && value.status === undefined;
+    const { wantsNotifications, status } = await show(off);
+    return !wantsNotifications && status === undefined;
   });
-  const { value: list } = await json<{ items: SubscriptionView[] }>(['subscriptions', 'list', '--user', '7']);
-  expect(list.items.map(({ connId }) => connId).sort()).toEqual([off, kept].sort());
-  const { value: created } = await json<{ items: SubscriptionView[] }>([
-    ...['subscriptions', 'list', '--status', 'created'],
-  ]);
-  expect(created.items.map(({ connId }) => connId)).toEqual([kept]);
+  expect(idsOf(await list('--user', '7'))).toEqual([off, kept].sort());
+  expect(idsOf(await list('--status', 'created'))).toEqual([kept]);
 
   // Without `live` when the supervisor did not answer soon.
   const status = await eventually('the state of the supervisor', async () => {
@@ -105,67 +106,41 @@ test('N15 N16 a token is registered and verified, queues are imported, turned of
     },
   });
 
-  expect((await operator.cli(['tokens', 'delete'])).code).toBe(2);
-  expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
+  expect(await codeOf(['tokens', 'delete'])).toBe(2);
+  expect(await codeOf(['tokens', 'delete', '--yes'])).toBe(0);
   const without = await json<AgentView>(['subscriptions', 'status']);
   expect(without.value.token).toBeUndefined();
 });
 
 test('subscription-B6 what was given up is brought back by the commands of the runbook, one, many or all', async () => {
-  // Not the device of another test, whose former code has been pushed to it.
-  const another = newDevice();
-  const anotherText = `${another.provider}:${another.token}`;
-  expect((await json(['tokens', 'register', '-', '--mode', 'INSTANT'], anotherText)).code).toBe(0);
-  const { nonce, code } = await agent.verification(another);
-  expect(
-    (await json(['tokens', 'verify', '-', `--nonce=${nonce}`, `--code=${code}`], anotherText)).code,
-  ).toBe(0);
-  const server = agent.routers.smp[0]!.address;
-  const connIds = await agent.create(Array.from({ length: 3 }, () => ({ userId: 8, server })));
-  await agent.active(connIds);
+  await activate('--mode', 'INSTANT');
+  const connIds = await agent.createActive(3, agent.routers.smp[0]!.address, 8);
   const [one, off, other] = connIds as [string, string, string];
-  const giveUp = async () => {
-    await agent.slot.db.query(
-      `UPDATE subscriptions.ntf_subscriptions
-            SET ntf_action = NULL, smp_action = NULL, action_ts = NULL, generation = generation + 1,
-                updated_at = clock_timestamp()
-          WHERE conn_id = ANY($1::text[])`,
-      [connIds],
-    );
-  };
+  await agent.rows(
+    `UPDATE subscriptions.ntf_subscriptions
+        SET ntf_action = NULL, smp_action = NULL, action_ts = NULL, generation = generation + 1,
+            updated_at = clock_timestamp()
+      WHERE conn_id = ANY($1::text[])`,
+    [connIds],
+  );
   const givenUp = async () =>
     (await json<{ items: unknown[] }>(runbook('list --given-up'))).value.items.length;
-  const back = (ids: string[]) =>
-    eventually('them to be subscribed', async () => {
-      const { rowCount } = await agent.slot.db.query(
-        "SELECT 1 FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY($1::text[]) AND ntf_action = 'C'",
-        [ids],
-      );
-      return rowCount === ids.length;
-    });
-
-  await giveUp();
   expect(await givenUp()).toBe(3);
   expect((await operator.cli(runbook('show AbCdEfGhIjKlMnOp', one))).stderr).toMatch(/subscriptions retry/);
   expect(await json(runbook('retry AbCdEfGhIjKlMnOp', one))).toEqual({
     code: 0,
     value: { retried: [one] },
   });
-  await back([one]);
+  await agent.active([one]);
   expect(await givenUp()).toBe(2);
 
   // One that was switched off, and whose end was refused, is ended.
-  await agent.slot.db.query('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [
-    off,
-  ]);
-  expect((await operator.cli(['subscriptions', 'retry', '--all', one])).code).toBe(2);
-  expect((await operator.cli(['subscriptions', 'retry'])).code).toBe(2);
+  await agent.rows('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [off]);
+  expect(await codeOf(['subscriptions', 'retry', '--all', one])).toBe(2);
+  expect(await codeOf(['subscriptions', 'retry'])).toBe(2);
   expect(await json(runbook('retry --all'))).toEqual({ code: 0, value: { retried: 'all' } });
-  await back([one, other]);
-  await eventually('the other one to be ended', async () => {
-    const { value } = await json<SubscriptionView>(['subscriptions', 'show', '--', off]);
-    return value.status === undefined;
-  });
+  await agent.active([one, other]);
+  await eventually('the other one to be ended', async () => (await show(off)).status === undefined);
   expect(await givenUp()).toBe(0);
 
   // A queue of another application, from standard input.
@@ -178,14 +153,9 @@ test('subscription-B6 what was given up is brought back by the commands of the r
   expect((await operator.cli(['subscriptions', 'import'], { input: '"secret' })).stderr).not.toContain(
     'secret',
   );
-  const { value: statistics } = await json<{ items: object[] }>([
-    'subscriptions',
-    'statistics',
-    '--user',
-    '8',
-  ]);
-  expect(statistics.items.length).toBeGreaterThan(0);
-  expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
+  const { value } = await json<{ items: object[] }>(['subscriptions', 'statistics', '--user', '8']);
+  expect(value.items.length).toBeGreaterThan(0);
+  expect(await codeOf(['tokens', 'delete', '--yes'])).toBe(0);
 });
 
 /** A command of the runbook, which must have it to the letter; an example's id is replaced. */

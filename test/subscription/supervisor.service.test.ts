@@ -1,39 +1,45 @@
 /** Commands: what lets them pass, what finds work without a signal, and what waits. */
 import { writeEvent } from '../../activities/subscription/agents.ts';
 import { inTransaction } from '../../activities/postgres.ts';
+import { fieldsOf } from '../../api/stream-ids.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { AgentState } from '../../workflows/subscription/contract.ts';
 import { CLOSE_UPDATE, OPEN_UPDATE } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
-import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
+import { AGENT, agentOfTests } from './agent.ts';
 
 const EVENTS = 'notification:subscription-events';
 
 const agent = agentOfTests({ smp: 2 });
-beforeAll(async () => {
-  // Longer than any of these tests: nothing here goes on because a router was given up.
-  await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
-  await agent.activateToken();
-});
+// Longer than any of these tests: nothing here goes on because a router was given up.
+beforeAll(() => agent.startActive({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' }));
 afterEach(async () => {
-  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
-  await setToken('ACTIVE', 'INSTANT');
+  agent.routers.heal();
+  await agent.setToken('ACTIVE');
 });
 
 const smp = (index = 0) => agent.routers.smp[index]!;
 const ntf = () => agent.routers.ntf[0]!;
 const server = () => smp().address;
-const setToken = (status: string, mode: string | null) =>
-  agent.rows('UPDATE subscriptions.ntf_tokens SET status = $1, mode = $2', [status, mode]);
 
 /** A connection without a record: made while nothing could pass the gate. */
 async function createWithoutRecord(): Promise<string> {
-  await setToken('REGISTERED', 'INSTANT');
+  await agent.setToken('REGISTERED');
   const [connId] = await agent.create([{ userId: 1, server: server() }]);
-  await setToken('ACTIVE', 'INSTANT');
+  await agent.setToken('ACTIVE');
   return connId!;
 }
 
 const keysAskedFor = () => smp().calls.filter(({ op }) => op === 'NKEY').length;
+
+/** Has a worker ask for keys, and its router hold the answer. @returns has it answer. */
+async function keysUnderWay(connIds: string[]): Promise<() => void> {
+  const answers = holdAnswers();
+  smp().fail({ failure: answers.failure, subject: 'NKEY', times: 1 });
+  await agent.command(connIds);
+  await answers.arrived;
+  return answers.release;
+}
 
 test.each([
   ['REGISTERED', 'INSTANT'],
@@ -43,7 +49,7 @@ test.each([
   ['ACTIVE', null],
 ])('N9 N17 scenario 25: with a token that is %s and %s no command passes', async (status, mode) => {
   const connId = await createWithoutRecord();
-  await setToken(status, mode);
+  await agent.setToken(status, mode);
   const { done } = await agent.idle();
   expect(await agent.toggle([connId, 'unknown'], false)).toEqual({ changed: 1, unknown: ['unknown'] });
   expect(await agent.toggle([connId], true)).toEqual({ changed: 1, unknown: [] });
@@ -56,11 +62,7 @@ test.each([
 
 test('N14 credentials of a claim that was replaced do not end up on the queue', async () => {
   const connId = await createWithoutRecord();
-  const { promise: until, resolve: answer } = Promise.withResolvers<void>();
-  smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
-  const keys = keysAskedFor();
-  await agent.command([connId]);
-  await eventually('its call', async () => keysAskedFor() > keys);
+  const answer = await keysUnderWay([connId]);
   await agent.idle();
   // Another worker picks the record up, has its key first, and leaves nothing to do.
   await agent.rows(
@@ -76,14 +78,9 @@ test('N14 credentials of a claim that was replaced do not end up on the queue', 
     [connId],
   );
   answer();
-  await eventually('the late worker to have its answer, and to end', async () => {
-    const { status } = await agent.worker('ntf-smp', server()).describe();
-    return status.name === 'COMPLETED';
-  });
+  await agent.worker('ntf-smp', server()).result();
   expect(await agent.record(connId)).toMatchObject({ smp_ntf_id: 'theirs' });
-  expect(
-    await agent.rows('SELECT ntf_id FROM subscriptions.rcv_queues WHERE conn_id = $1', [connId]),
-  ).toEqual([{ ntf_id: 'theirs' }]);
+  expect(await agent.queueOf(connId)).toMatchObject({ ntf_id: 'theirs' });
   await agent.remove([connId]);
   await agent.idle();
 });
@@ -98,11 +95,9 @@ test('N6 N16 errors reach the stream of clients once, with the connections that 
     const found = await agent.slot.redis.xrange(EVENTS, '-', '+');
     return found.length > 0 && found;
   });
-  const fields = entries.map(([, list]) =>
-    Object.fromEntries(list.flatMap((value, index) => (index % 2 === 0 ? [[value, list[index + 1]!]] : []))),
-  );
-  expect(fields).toMatchObject([{ agent_id: AGENT, kind: 'ERRS', offers_restart: 'false' }]);
-  expect(JSON.parse(fields[0]!['errors_json']!)).toEqual([
+  const events = entries.map(([, fields]) => fieldsOf(fields));
+  expect(events).toMatchObject([{ agent_id: AGENT, kind: 'ERRS', offers_restart: 'false' }]);
+  expect(JSON.parse(events[0]!['errors_json']!)).toEqual([
     { connId, error: expect.stringMatching(/^SMP QUOTA/) },
   ]);
   // It is in the stream before its row says so.
@@ -125,16 +120,10 @@ test('N3 N5 the sweep wakes a worker for work without a signal, and forgets dele
      VALUES ($1, $2, 1, $3, $4, $5, $6, 'NEW', 'K', now())`,
     [AGENT, due, server().host, server().port, ntf().address.host, ntf().address.port],
   );
-  const deletion = (days: number) =>
-    agent.slot.db.query(
-      `INSERT INTO subscriptions.ntf_tokens_to_delete
-              (agent_id, host, port, key_hash, token_id, private_key, created_at)
-       VALUES ($1, 'ntf.invalid', 443, 'h', 't', $2, now() - $3 * interval '1 day')`,
-      [AGENT, KEY_BOX.seal(Buffer.alloc(32, 1), `ntf_tokens_to_delete.private_key:${AGENT}/t`), days],
-    );
+  const gone = { host: 'ntf.invalid', port: 443, keyHash: 'h' };
   await agent.rows("INSERT INTO subscriptions.ntf_servers VALUES ($1, 'ntf.invalid', 443, 'h')", [AGENT]);
-  await deletion(20);
-  await deletion(22);
+  await agent.insertDeletions(['young'], gone, 20);
+  await agent.insertDeletions(['old'], gone, 22);
   expect(await agent.sweep()).toMatchObject({ differing: 1 });
   await agent.active([due, recordless]);
   await agent.slot.client.schedule.getHandle('subscription-retention').trigger();
@@ -147,11 +136,8 @@ test('N3 N5 the sweep wakes a worker for work without a signal, and forgets dele
 
 test('subscription-B8 N13 N17 scenario 40: closing in the middle of a batch ends all calls, writes nothing, and opening goes on', async () => {
   const connIds = [await createWithoutRecord(), await createWithoutRecord()];
-  const { promise: until, resolve: answer } = Promise.withResolvers<void>();
-  smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
+  const answer = await keysUnderWay(connIds);
   const keys = keysAskedFor();
-  await agent.command(connIds);
-  await eventually('the batch to be under way', async () => keysAskedFor() > keys);
   const before = await agent.records();
   const closed = await agent.update<AgentState>(CLOSE_UPDATE);
   expect(closed).toMatchObject({ isOpen: false });
@@ -166,14 +152,10 @@ test('subscription-B8 N13 N17 scenario 40: closing in the middle of a batch ends
       .calls.slice(-2)
       .every(({ answer }) => answer !== '-'),
   );
-  const ended = agent.slot.client.workflow.list({
-    query: "WorkflowType = 'subscriptionWorker' AND ExecutionStatus = 'Running'",
-  });
-  for await (const { workflowId } of ended)
-    await agent.slot.client.workflow
-      .getHandle(workflowId)
-      .result()
-      .catch(() => undefined);
+  await agent
+    .worker('ntf-smp', server())
+    .result()
+    .catch(() => undefined);
   expect(calls()).toBe(callsAtClose);
   expect(await agent.records()).toEqual(before);
 
@@ -185,30 +167,20 @@ test('subscription-B8 N13 N17 scenario 40: closing in the middle of a batch ends
   expect(keysAskedFor()).toBeGreaterThan(keys + connIds.length - 1);
 });
 
-const createOne = async (address = server()): Promise<string> => {
-  const [connId] = await agent.create([{ userId: 1, server: address }]);
-  await agent.active([connId!]);
-  return connId!;
-};
-
 test('subscription-B2 subscription-B7 N1 N16 connections on a silent router hold up neither a deletion nor a sweep', async () => {
-  const connId = await createOne();
-  const waiting = [await createOne(smp(1).address), await createOne(smp(1).address)];
+  const [connId] = (await agent.createActive()) as [string];
+  const waiting = await agent.createActive(2, smp(1).address);
   smp(1).fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
   expect(await agent.remove(waiting)).toEqual({ deleted: 2, unknown: [] });
   await eventually('the silent router to be asked', async () => smp(1).calls.some(({ op }) => op === 'NDEL'));
   await agent.sweep();
 
   expect(await agent.remove([connId])).toEqual({ deleted: 1, unknown: [] });
-  const left = async () =>
-    (
-      await agent.rows<{ conn_id: string }>('SELECT conn_id FROM subscriptions.connections WHERE is_deleted')
-    ).map(({ conn_id }) => conn_id);
-  await eventually('the connection to go', async () => !(await left()).includes(connId));
-  expect((await left()).sort()).toEqual(waiting.sort());
+  await eventually('the connection to go', async () => !(await agent.deleting()).includes(connId));
+  expect((await agent.deleting()).sort()).toEqual(waiting.sort());
 
   smp(1).heal();
-  await eventually('the others to go', async () => (await left()).length === 0);
+  await eventually('the others to go', async () => (await agent.deleting()).length === 0);
   // The application keeps its queues, without the notifiers.
   expect(
     smp(1)
