@@ -8,7 +8,7 @@
 
 /** Each without the folder `test` and the ending `.test.ts`. */
 const TOOLS = [
-  'platform/{audit.service,install.unit,ledger.unit,lock-file.unit,tcp-proxy.unit}',
+  'platform/{audit.service,install.unit,ledger.unit,tcp-proxy.unit}',
   'platform/{command,image,packages,temporal-server}.hard',
   'subscription/binary/{live-routers,transcripts}.unit',
 ];
