@@ -49,11 +49,7 @@ test.each([
       cli(['catalog', 'clients', SHOP, '--language', language, '--out', path.join(folder, language, name)]);
     expect(await write('shop')).toMatchObject({ code: 0 });
     expect(readFileSync(path.join(folder, language, 'shop', file), 'utf8')).toContain(field);
-    if (unfit === undefined) return;
-    expect(await write(unfit)).toMatchObject({
-      code: 2,
-      stderr: expect.stringContaining(`no package ${unfit}`),
-    });
+    if (unfit !== undefined) expect((await write(unfit)).stderr).toContain(`no package ${unfit}`);
   },
 );
 
@@ -67,19 +63,15 @@ test('I76 commands know the types of the configured catalog, and help with a nam
       { type: 'billing.payment.failed' },
     ],
   });
-  const { code, stderr } = await cli(['intents', 'sample', 'shop.order.shiped'], env);
-  expect({ code, stderr }).toEqual({
-    code: 2,
-    stderr: expect.stringContaining('did you mean shop.order.shipped?'),
-  });
-  expect(await cli(['intents', 'sample', 'shop.order.shipped'])).toMatchObject({
-    code: 2,
-    stderr: expect.stringContaining('without NOTIFICATION_CATALOG_FILE'),
-  });
-  const broken = await cli(['intents', 'sample'], {
-    NOTIFICATION_CATALOG_FILE: fileOf('b.yaml', 'version: 2'),
-  });
-  expect(broken).toMatchObject({ code: 1, stderr: expect.stringMatching(/CATALOG_FILE version: .*b\.yaml/) });
+  const said = (text: RegExp, code = 2) => ({ code, stderr: expect.stringMatching(text) as string });
+  expect(await cli(['intents', 'sample', 'shop.order.shiped'], env)).toMatchObject(
+    said(/did you mean shop\.order\.shipped\?/),
+  );
+  expect(await cli(['intents', 'sample', 'shop.order.shipped'])).toMatchObject(
+    said(/without NOTIFICATION_CATALOG_FILE/),
+  );
+  const broken = { NOTIFICATION_CATALOG_FILE: fileOf('b.yaml', 'version: 2') };
+  expect(await cli(['intents', 'sample'], broken)).toMatchObject(said(/CATALOG_FILE version: .*b\.yaml/, 1));
 });
 
 test('I70 validate decides as the service does', async () => {
@@ -122,17 +114,15 @@ test('I70 validate decides as the service does', async () => {
   expect(shown.code).toBe(1);
   expect(shown.stdout).toMatch(/-\s+1\s+invalid_payload\s+payload_json field turn_number: /);
   expect(shown.stderr).toBe('1 intent, 1 would be refused\n');
-  expect(await cli(['intents', 'validate', fileOf('none.json', '[]')])).toMatchObject({
-    code: 3,
-  });
+  expect((await cli(['intents', 'validate', fileOf('none.json', '[]')])).code).toBe(3);
   const unreadable = await cli(['intents', 'validate', '/no/such/file']);
   expect(unreadable).toMatchObject({ code: 2, stdout: '' });
   expect(unreadable.stderr).toContain('cannot read /no/such/file');
 });
 
 test('I5 I37 there is a sample of each type, and every one of them is accepted by the checks', async () => {
-  const all = await cli(['intents', 'sample', '--json']);
-  const { items } = JSON.parse(all.stdout) as { items: { type: string }[] };
+  const { stdout } = await cli(['intents', 'sample', '--json']);
+  const { items } = JSON.parse(stdout) as { items: { type: string }[] };
   expect(items.map(({ type }) => type)).toEqual(NOTIFICATION_TYPES);
   const one = await cli(['intents', 'sample', 'lobby.application.submitted']);
   expect(one.code).toBe(0);

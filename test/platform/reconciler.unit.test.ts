@@ -16,29 +16,26 @@ const workflowOf = (workflowId: string) => ({
 
 test('intent-8 a workflow that cannot be started does not keep those behind it from being started', async () => {
   const started: string[] = [];
-  const client = {
-    workflow: {
-      getHandle: (id: string) => ({
-        describe: () => Promise.reject(new WorkflowNotFoundError('none', id, undefined)),
-      }),
-      start: (_type: string, { workflowId }: { workflowId: string }) => {
-        if (workflowId.startsWith('refused')) return Promise.reject(new Error('refused'));
-        started.push(workflowId);
-        return Promise.resolve({});
-      },
-      list: () => [],
+  const workflow = {
+    getHandle: (id: string) => ({
+      describe: () => Promise.reject(new WorkflowNotFoundError('none', id, undefined)),
+    }),
+    async start(_type: string, { workflowId }: { workflowId: string }) {
+      if (workflowId.startsWith('refused')) throw new Error('refused');
+      started.push(workflowId);
     },
-  } as unknown as Client;
+    list: () => [],
+  };
   const warned: unknown[] = [];
   const log = { warn: (fields: unknown) => warned.push(fields) } as unknown as Logger;
   const reconciler = startReconciler({
-    ...{ client, log, everyMs: 1 },
+    ...{ client: { workflow } as unknown as Client, log, everyMs: 1, schedules: [] },
     workflows: ['refused-1', 'long-lived'].map(workflowOf),
-    underWay: () => Promise.resolve(['refused-2', 'under-way'].map(workflowOf)),
-    schedules: [],
+    underWay: async () => ['refused-2', 'under-way'].map(workflowOf),
   });
-  await eventually('both others', () =>
-    Promise.resolve(started.includes('long-lived') && started.includes('under-way')),
+  await eventually(
+    'both others',
+    async () => started.includes('long-lived') && started.includes('under-way'),
   );
   await reconciler.stop();
   expect(warned).toContainEqual({ what: 'long-lived workflow', id: 'refused-1', reason: 'refused' });
@@ -63,8 +60,8 @@ function numbers(last: number, failing: readonly number[] = []) {
 }
 
 function run(...kinds: Reconciled[]) {
-  const lines: { level: string; fields: Record<string, unknown>; message: string }[] = [];
-  const lineOf = (level: string) => (fields: Record<string, unknown>, message: string) =>
+  const lines: { level: string; fields: object; message: string }[] = [];
+  const lineOf = (level: string) => (fields: object, message: string) =>
     void lines.push({ level, fields, message });
   const log = { warn: lineOf('warn'), info: lineOf('info') } as unknown as Logger;
   const activity = { heartbeat: () => undefined, cancellationSignal: new AbortController().signal };
@@ -90,10 +87,8 @@ test('I49 an item that fails is counted and logged with its id, and all others o
 
 test('I49 a query that fails does not keep the next one from being done, and fails the run by name', async () => {
   const broken: Reconciled = {
-    ...{ what: 'broken', done: ['repaired'] },
+    ...{ what: 'broken', done: ['repaired'], idOf: String, start: async () => ({}) },
     page: () => Promise.reject(new Error('away')),
-    idOf: String,
-    start: () => Promise.resolve({}),
   };
   const { kind, started } = numbers(3);
   await expect(run(broken, kind).result).rejects.toMatchObject({
