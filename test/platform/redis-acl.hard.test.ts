@@ -4,17 +4,13 @@ import path from 'node:path';
 import { Redis } from 'ioredis';
 import { readOutcomes } from '../../client/outcomes.ts';
 import { loadOffset, offsetKey } from '../../api/intent/stream.ts';
-import { publishTurn } from '../intent/entries.ts';
 import { ofTests } from '../of-tests.ts';
 import { createRedisServers } from '../redis-servers.ts';
 import { USERS, makeUsers, passwordOf } from '../redis-users.ts';
 
 const clients: Redis[] = [];
 afterAll(() => clients.forEach((client) => client.disconnect()));
-const servers = ofTests(
-  () => createRedisServers(),
-  (made) => made.stop(),
-);
+const servers = ofTests(createRedisServers, (made) => made.stop());
 const server = ofTests(() => servers.start());
 beforeAll(() => makeUsers(server.client));
 
@@ -87,6 +83,7 @@ const FOR_ADMINISTRATORS = [
   ['CLIENT', 'KILL', 'ID', '1'],
   ['FCALL', 'x', '0'],
   ['FUNCTION', 'LIST'],
+  ['SCRIPT', 'KILL'],
 ];
 
 /** @returns the commands that were carried out. */
@@ -106,18 +103,27 @@ async function acceptedOf(user: string, attempts: readonly string[][]): Promise<
 }
 
 test.each(USERS)(
-  'security-6 security-12 %s gets at no key of others, and at no command of administrators',
+  'security-4 security-6 security-12 %s gets at no key of others, and at no command of administrators',
   async (user) => {
     const foreign = Object.entries(KEYS).flatMap(([key, who]) => (who.includes(user) ? [] : [key]));
     expect(foreign.length).toBeGreaterThan(0);
-    expect(await acceptedOf(user, [...foreign.flatMap(attemptsOn), ...FOR_ADMINISTRATORS])).toEqual([]);
+    const accepted = await acceptedOf(user, [...foreign.flatMap(attemptsOn), ...FOR_ADMINISTRATORS]);
+    // Somebody must be able to end a script of another user that does not end.
+    expect(accepted).toEqual(user === 'operator' ? [expect.stringMatching(/^SCRIPT KILL/)] : []);
   },
 );
 
-test('security-12 a producer appends to its streams and can neither read nor change them', async () => {
-  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.extremes'])
-    expect(await acceptedOf('producer', attemptsOn(stream))).toEqual([`XADD ${stream} * a b: done`]);
-  expect(await publishTurn(clientOf('producer'), 'by-a-producer')).toMatch(/^\d+-\d+$/);
+test.each([
+  // It appends to its streams, and can neither read nor change them.
+  ['producer', ['notification:intents', 'stream.notifications.jobs', 'stream.account.extremes'], ['XADD']],
+  // It deletes entries of outbound streams, and can neither add to nor trim them.
+  ['operator', ['gateway:client-events', 'mail:delivery_commands'], ['EVAL', 'GET', 'XDEL', 'XRANGE']],
+  ['reader', Object.keys(KEYS).filter((key) => KEYS[key]!.includes('reader')), ['GET', 'XRANGE']],
+])('I79 U6 security-12 of its keys, %s may do with %j only %j', async (user, keys, commands) => {
+  for (const key of keys) {
+    const accepted = await acceptedOf(user, attemptsOn(key));
+    expect(accepted.map((attempt) => attempt.split(' ')[0]).sort()).toEqual(commands);
+  }
 });
 
 test('security-1 an operator sets the ids of a stream back that a producer has used up, and no other user', async () => {
@@ -133,24 +139,6 @@ test('security-1 an operator sets the ids of a stream back that a producer has u
   await clientOf('operator').eval(script, 1, stream, LAST, 'readers');
   expect(await producer.xadd(stream, '*', 'a', 'b')).toMatch(/^1\d{12}-/);
   await server.client.del(stream);
-});
-
-test.each(USERS)('security-4 %s ends the script of another user if it is the operator', async (user) => {
-  expect(await acceptedOf(user, [['SCRIPT', 'KILL']])).toHaveLength(user === 'operator' ? 1 : 0);
-});
-
-test('U6 a reader changes none of the keys that it may read', async () => {
-  const accepted = await acceptedOf('reader', Object.keys(KEYS).flatMap(attemptsOn));
-  expect(accepted.length).toBeGreaterThan(5);
-  expect(accepted.filter((attempt) => !/^(GET|XRANGE) /.test(attempt))).toEqual([]);
-});
-
-test('I79 an operator deletes entries of outbound streams, and can neither add to nor trim them', async () => {
-  for (const stream of ['gateway:client-events', 'mail:delivery_commands']) {
-    const accepted = await acceptedOf('operator', attemptsOn(stream));
-    const commands = accepted.map((attempt) => attempt.split(' ')[0]);
-    expect(commands.sort()).toEqual('EVAL GET XDEL XRANGE'.split(' '));
-  }
 });
 
 test('security-12 the relay of an outbox reads the offset of the service, and does not move it', async () => {
