@@ -28,18 +28,15 @@ beforeAll(async () => {
 });
 afterAll(() => void registry.close());
 
+/** @returns its exit code and what it says. */
 async function audit(...args: string[]): Promise<[code: number | null, output: string]> {
+  const { PATH } = process.env;
+  const npm = { npm_config_registry: `http://127.0.0.1:${port}/`, npm_config_fetch_retries: '0' };
   const child = spawn(process.execPath, ['dev/audit.mjs', '--snapshot', snapshot, ...args], {
-    env: {
-      PATH: process.env['PATH'],
-      HOME: folder,
-      npm_config_registry: `http://127.0.0.1:${port}/`,
-      npm_config_fetch_retries: '0',
-    },
+    env: { PATH, HOME: folder, ...npm },
   });
-  const output = Promise.all([text(child.stdout), text(child.stderr)]);
-  const [code] = (await once(child, 'close')) as [number | null];
-  return [code, (await output).join('')];
+  const [out, errors] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);
+  return [child.exitCode, out + errors];
 }
 
 const saying = (words: string | RegExp) => expect.stringMatching(words) as string;

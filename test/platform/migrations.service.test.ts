@@ -11,31 +11,26 @@ const MIGRATIONS = readdirSync(path.join(import.meta.dirname, '../../migrations'
 
 const slot = slotOfEachTest({ isEmpty: true });
 
-async function lines(sql: string): Promise<string[]> {
-  const { rows } = await slot.db.query<{ line: string }>(sql);
-  return rows.map(({ line }) => line);
-}
-
 /** Tables with their columns, constraints and indexes, one line each, in a stable order. */
 async function describeSchema(): Promise<string> {
-  const columns = await lines(`
-    SELECT format('%s.%s %s%s%s%s', table_name, column_name, data_type,
-                  CASE is_nullable WHEN 'NO' THEN ' NOT NULL' ELSE '' END,
-                  CASE WHEN column_default IS NULL THEN '' ELSE ' DEFAULT ' || column_default END,
-                  CASE is_generated WHEN 'ALWAYS' THEN ' AS ' || generation_expression ELSE '' END) AS line
-      FROM information_schema.columns
-     WHERE table_schema IN ('notification', 'notifications', 'subscriptions') AND table_name <> 'schema_migrations'
-     ORDER BY table_schema, table_name, ordinal_position`);
-  const constraints = await lines(`
-    SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) AS line
-      FROM pg_constraint
-     WHERE connamespace::regnamespace::text IN ('notification', 'notifications', 'subscriptions') AND contype <> 'n'
-       AND conrelid::regclass::text NOT LIKE '%schema_migrations'
-     ORDER BY 1`);
-  const indexes = await lines(`
-    SELECT indexdef AS line FROM pg_indexes
-     WHERE schemaname IN ('notification', 'notifications', 'subscriptions') AND tablename <> 'schema_migrations' ORDER BY 1`);
-  return [...columns, '', ...constraints, '', ...indexes].join('\n');
+  const ours = "IN ('notification', 'notifications', 'subscriptions')";
+  const parts = [
+    `SELECT format('%s.%s %s%s%s%s', table_name, column_name, data_type,
+                   CASE is_nullable WHEN 'NO' THEN ' NOT NULL' ELSE '' END,
+                   CASE WHEN column_default IS NULL THEN '' ELSE ' DEFAULT ' || column_default END,
+                   CASE is_generated WHEN 'ALWAYS' THEN ' AS ' || generation_expression ELSE '' END) AS line
+       FROM information_schema.columns WHERE table_schema ${ours} AND table_name <> 'schema_migrations'
+      ORDER BY table_schema, table_name, ordinal_position`,
+    `SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) AS line
+       FROM pg_constraint
+      WHERE connamespace::regnamespace::text ${ours} AND contype <> 'n'
+        AND conrelid::regclass::text NOT LIKE '%schema_migrations'
+      ORDER BY 1`,
+    `SELECT indexdef AS line FROM pg_indexes
+      WHERE schemaname ${ours} AND tablename <> 'schema_migrations' ORDER BY 1`,
+  ];
+  const found = await Promise.all(parts.map((sql) => slot.db.query<{ line: string }>(sql)));
+  return found.map(({ rows }) => rows.map(({ line }) => line).join('\n')).join('\n\n');
 }
 
 test('I27 the migrations make exactly the described schema', async () => {
@@ -55,10 +50,9 @@ test('I27 a schema that breaks with this release is refused by name', async () =
     "INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9998-future', now()), ('9999-breaking-future', now())",
   );
   for (const ask of [migrate, pendingMigrations]) {
-    const failure = await ask(slot.ownerDsn).catch((error: unknown) => error);
+    const failure = (await ask(slot.ownerDsn).catch((error: unknown) => error)) as Error;
     expect(failure).toBeInstanceOf(SchemaNewerThanCodeError);
-    expect(String(failure)).toContain('9999-breaking-future');
-    expect(String(failure)).not.toContain('9998');
+    expect(failure.message).toMatch(/^(?!.*9998).*9999-breaking-future/);
   }
 });
 

@@ -28,12 +28,10 @@ beforeAll(async () => {
       NOTIFICATION_ROLES: ROLES,
       NOTIFICATION_ROUTE_LEASE_TTL: '1s',
       NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
-      NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
       NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
     },
     {
-      symbolTargets: registry.targets.targets,
-      sampleSymbols: registry.targets.sampleSymbols,
+      ...{ symbolTargets: registry.targets.targets, sampleSymbols: registry.targets.sampleSymbols },
       portfolioUrl: portfolio.url,
     },
   );
@@ -76,19 +74,15 @@ test('I54 S5 C7 recover repairs what no look can see: rows and entries that are 
   await slot.db.query('TRUNCATE notification.callback_snapshots CASCADE');
   await registry.targets.loseState('us-east-alert-1');
 
-  const { code, value } = await program.json<{ plan: RecoveryPlan }>([
-    'recover',
-    '--since',
-    '10m',
-    '--dry-run',
-  ]);
+  const since = ['recover', '--since', '10m'];
+  const { code, value } = await program.json<{ plan: RecoveryPlan }>([...since, '--dry-run']);
   expect(code).toBe(0);
   expect(value.plan).toMatchObject({
     ...{ publishedRoutes: 3, overdueRoutes: 1, waitingIntents: 0 },
     readAgain: { upTo: overdue },
   });
   // Nothing happens without a yes.
-  expect(await program.cli(['recover', '--since', '10m'])).toMatchObject({
+  expect(await program.cli(since)).toMatchObject({
     code: 2,
     stdout: '',
     stderr: expect.stringContaining('add --yes, or --dry-run to look'),
@@ -96,7 +90,7 @@ test('I54 S5 C7 recover repairs what no look can see: rows and entries that are 
   await expect(slot.client.workflow.getHandle(RECOVERY_WORKFLOW_ID).describe()).rejects.toThrow();
 
   // It waits for the reader while that is paused, and each further command follows it.
-  const recover = ['recover', '--since', '10m', '--yes'];
+  const recover = [...since, '--yes'];
   await program.cli(['bridge', 'pause', '--reason', 'test']);
   for (const said of ['the recovery is started', 'a recovery runs already, this follows it']) {
     const asked = await program.cli([...recover, '--timeout', '3s']);

@@ -22,11 +22,8 @@ test('I60 security-19 keys of subscriptions are taken from their file while the 
   const file = fileOf('subscription-keys', given);
   await agent.start({ NOTIFICATION_SUBSCRIPTION_KEYS: '', NOTIFICATION_SUBSCRIPTION_KEYS_FILE: file });
   const sealedBy = async (agentId: string) => {
-    const [row] = await agent.rows<{ sealed: Buffer }>(
-      'SELECT auth_private_key AS sealed FROM subscriptions.ntf_tokens WHERE agent_id = $1',
-      [agentId],
-    );
-    return sealingKeyOf(row!.sealed);
+    const sql = 'SELECT auth_private_key AS sealed FROM subscriptions.ntf_tokens WHERE agent_id = $1';
+    return sealingKeyOf((await agent.rows<{ sealed: Buffer }>(sql, [agentId]))[0]!.sealed);
   };
   const [one, other] = [agent.tokensOf('one'), agent.tokensOf('other')];
   await one.register(one.device, 'PERIODIC');
@@ -37,8 +34,7 @@ test('I60 security-19 keys of subscriptions are taken from their file while the 
   await other.register(other.device, 'PERIODIC');
   expect(await sealedBy('other')).toBe('new');
   // The old one still opens.
-  const status = await one.verify(one.device, await agent.verification(one.device));
-  expect(status).toBe('ACTIVE');
+  expect(await one.verify(one.device, await agent.verification(one.device))).toBe('ACTIVE');
 });
 
 test('I60 security-19 the authority of FCM is taken from its file while the service runs', async () => {

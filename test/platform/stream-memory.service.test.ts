@@ -50,11 +50,8 @@ test.each([0, 2])(
     await looks(before);
     const kept = await slot.redis.get(beatKey('tester', STREAM));
     await looks(8);
-    await look('9-0', () =>
-      kept === null
-        ? slot.redis.del(beatKey('tester', STREAM))
-        : slot.redis.set(beatKey('tester', STREAM), kept),
-    );
+    const key = beatKey('tester', STREAM);
+    await look('9-0', () => (kept === null ? slot.redis.del(key) : slot.redis.set(key, kept)));
     expect(await recalled()).toMatchObject({ postgres: 'as it was', isRedisBehind: true });
     await look('10-0');
     expect(await recalled()).toMatchObject({ isRedisBehind: false, passedId: '10-0' });

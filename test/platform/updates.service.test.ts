@@ -42,24 +42,6 @@ async function giveUpdateBack(): Promise<void> {
   }
 }
 
-const startOptions = () => ({
-  workflowId: registry.handle.workflowId,
-  taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
-  args: [] as [],
-});
-
-const update = (updateId = randomUUID()): Promise<unknown> =>
-  registry.handle.executeUpdate(SYMBOLS_CHANGED_UPDATE, { updateId });
-
-const updateWithStart = (updateId: string): Promise<unknown> =>
-  registry.slot.client.workflow.executeUpdateWithStart(SYMBOLS_CHANGED_UPDATE, {
-    updateId,
-    startWorkflowOperation: new WithStartWorkflowOperation(SYMBOL_CONFIG_WORKFLOW, {
-      ...startOptions(),
-      workflowIdConflictPolicy: 'USE_EXISTING',
-    }),
-  });
-
 /** @returns the outcome of a call that is given back once and then meets a real worker. */
 async function outcomeOf<T>(call: () => Promise<T>): Promise<T | Error> {
   await registry.slot.client.workflow.start(SYMBOL_CONFIG_WORKFLOW, startOptions());
@@ -68,6 +50,19 @@ async function outcomeOf<T>(call: () => Promise<T>): Promise<T | Error> {
   await registry.startService();
   return outcome;
 }
+
+const startOptions = () => ({
+  ...{ workflowId: registry.handle.workflowId, taskQueue: SYMBOL_CONFIG_TASK_QUEUE, args: [] as [] },
+});
+const update = (updateId: string): Promise<unknown> =>
+  registry.handle.executeUpdate(SYMBOLS_CHANGED_UPDATE, { updateId });
+const updateWithStart = (updateId: string): Promise<unknown> =>
+  registry.slot.client.workflow.executeUpdateWithStart(SYMBOLS_CHANGED_UPDATE, {
+    updateId,
+    startWorkflowOperation: new WithStartWorkflowOperation(SYMBOL_CONFIG_WORKFLOW, {
+      ...{ ...startOptions(), workflowIdConflictPolicy: 'USE_EXISTING' },
+    }),
+  });
 
 test.each([
   ['an update', update],
@@ -79,7 +74,7 @@ test.each([
 });
 
 test('one that stays given back is an error when the time is up', async () => {
-  const refused = await outcomeOf(update);
+  const refused = await outcomeOf(() => update(randomUUID()));
   expect(refused).toMatchObject({ cause: { code: 9 } });
   await expect(makeUpdate(registry.slot.client, () => Promise.reject(refused as Error), 50)).rejects.toBe(
     refused,
