@@ -3,14 +3,13 @@
  * off, rows that could not be read, and subscriptions that were given up.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { createMessagingRouters } from '../../activities/subscription/router/routers.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
-import { recipientKeyContext, deletionKeyContext } from '../../api/subscription/rows.ts';
+import { recipientKeyContext } from '../../api/subscription/rows.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createBinaryCertificate } from '../../dev/stand-ins/subscription/binary/certificates.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
@@ -22,91 +21,62 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
+import { scratchFolder } from '../scratch.ts';
 import { AGENT, KEY_BOX, agentOfTests } from './agent.ts';
 import { valueOf } from './router-agent.ts';
 
 const agent = agentOfTests({ smp: 2 });
-beforeAll(async () => {
-  await agent.start();
-  await agent.activateToken();
-});
+beforeAll(() => agent.startActive());
 afterEach(async () => {
-  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
-  await setToken('ACTIVE', 'INSTANT');
+  agent.routers.heal();
+  await agent.setToken('ACTIVE');
 });
 
 const [WRONG, OTHER] = ['B'.repeat(42), 'C'.repeat(42)].map((start) => `${start}A`) as [string, string];
 /** Sealed with a key that the service does not have. */
 const OTHER_BOX = createKeyBox([{ id: 'other', key: Buffer.alloc(32, 7) }]);
 
-const server = (index = 0) => agent.routers.smp[index]!.address;
-const setToken = (status: string, mode: string | null) =>
-  agent.rows('UPDATE subscriptions.ntf_tokens SET status = $1, mode = $2, updated_at = clock_timestamp()', [
-    status,
-    mode,
-  ]);
-const toggle = (connIds: string[], enable: boolean) => agent.toggle(connIds, enable);
-const operator = (agentId?: string) => agent.operator(agentId);
-const subscriptions = () => operator().subscriptions;
+const scratch = scratchFolder('router');
+
+const smp = () => agent.routers.smp[0]!;
+const server = () => smp().address;
+const subscriptions = () => agent.operator().subscriptions;
 const trust = (protocol: 'smp' | 'ntf', address: RouterAddress) =>
   subscriptions().trust({ protocol, ...address });
-
-async function createActive(count = 1, router = 0): Promise<string[]> {
-  const connIds = await agent.create(
-    Array.from({ length: count }, () => ({ userId: 1, server: server(router) })),
-  );
-  await agent.active(connIds);
-  return connIds;
-}
+const createOne = () => agent.create([{ userId: 1, server: server() }]) as Promise<[string]>;
+const createActive = (count = 1) => agent.createActive(count) as Promise<[string, string, string]>;
 
 async function sweep(): Promise<void> {
   await agent.sweep();
   await agent.idle();
 }
 
-const gone = (connId: string) =>
-  eventually('its record to go', async () => (await agent.record(connId)) === undefined);
-const notifierOf = async (connId: string) => {
-  const [row] = await agent.rows<{ rcv_id: string }>(
-    'SELECT rcv_id FROM subscriptions.rcv_queues WHERE conn_id = $1',
-    [connId],
-  );
-  return agent.routers.smp
-    .flatMap((router) => router.queues())
-    .find((queue) => queue.recipientId === row!.rcv_id)?.notifier;
-};
-const pinned = async (index = 0) =>
-  agent.rows<{ key_hash: string }>('SELECT key_hash FROM subscriptions.smp_servers WHERE port = $1', [
-    server(index).port,
-  ]);
-const queueHash = async (connId: string) =>
-  (
-    await agent.rows<{ server_key_hash: string | null }>(
-      'SELECT server_key_hash FROM subscriptions.rcv_queues WHERE conn_id = $1',
-      [connId],
-    )
-  )[0]!.server_key_hash;
+const notifierOf = async (connId: string) => (await agent.queueOf(connId)).stored?.notifier;
 
 test('subscription-B3 a fingerprint that differs stays with its queue, and breaks no other', async () => {
+  const { address } = agent.routers.smp[1]!;
+  const pinned = () =>
+    agent.rows('SELECT key_hash FROM subscriptions.smp_servers WHERE port = $1', [address.port]);
+  const keyHashes = async (connIds: string[]) =>
+    (await Promise.all(connIds.map(agent.queueOf))).map((queue) => queue.server_key_hash);
   // The first one that was named was wrong, and is kept for a queue.
-  const [connId] = (await createActive(1, 1)) as [string];
+  const [connId] = (await agent.createActive(1, address)) as [string];
   await agent.rows('UPDATE subscriptions.smp_servers SET key_hash = $2 WHERE port = $1', [
-    server(1).port,
+    address.port,
     WRONG,
   ]);
-  const [other] = (await agent.create([{ userId: 1, server: server(1) }])) as [string];
-  await agent.active([other]);
-  expect([await queueHash(connId), await queueHash(other)]).toEqual([null, server(1).keyHash]);
-  expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
+  const [other] = (await agent.createActive(1, address)) as [string];
+  expect(await keyHashes([connId, other])).toEqual([null, address.keyHash]);
+  expect(await pinned()).toEqual([{ key_hash: WRONG }]);
   expect(await notifierOf(other)).toBeDefined();
   // An operator says which fingerprint holds for all; it is tried first.
-  await expect(trust('smp', { ...server(1), keyHash: OTHER })).rejects.toThrow(/BROKER NETWORK/);
-  expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
-  await trust('smp', server(1));
-  expect(await pinned(1)).toEqual([{ key_hash: server(1).keyHash }]);
-  expect([await queueHash(connId), await queueHash(other)]).toEqual([null, null]);
-  await toggle([connId], false);
-  await gone(connId);
+  await expect(trust('smp', { ...address, keyHash: OTHER })).rejects.toThrow(/BROKER NETWORK/);
+  expect(await pinned()).toEqual([{ key_hash: WRONG }]);
+  await trust('smp', address);
+  expect(await pinned()).toEqual([{ key_hash: address.keyHash }]);
+  expect(await keyHashes([connId, other])).toEqual([null, null]);
+  await agent.toggle([connId], false);
+  await agent.gone(connId);
 });
 
 test('N18 an exchanged certificate of a notification router is trusted once it answers, and all that waited goes on', async () => {
@@ -116,17 +86,9 @@ test('N18 an exchanged certificate of a notification router is trusted once it a
   const deletions = () =>
     agent.rows<{ attempts: number }>('SELECT attempts FROM subscriptions.ntf_tokens_to_delete');
   await agent.rows('UPDATE subscriptions.ntf_servers SET key_hash = $2 WHERE port = $1', [ntf.port, WRONG]);
-  const tokenId = randomBytes(24).toString('base64url');
-  await agent.rows(
-    `INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key)
-     VALUES ($1, $2, $3, $4, $5, $6)`,
-    [
-      ...[AGENT, ntf.host, ntf.port, WRONG, tokenId],
-      KEY_BOX.seal(generateAuthKeys().privateKey, deletionKeyContext(AGENT, tokenId)),
-    ],
-  );
+  await agent.insertDeletions([randomBytes(24).toString('base64url')], { ...ntf, keyHash: WRONG });
   await sweep();
-  const [connId] = (await agent.create([{ userId: 1, server: server() }])) as [string];
+  const [connId] = await createOne();
   await eventually(
     'both to wait for the router',
     async () =>
@@ -146,13 +108,11 @@ test('N18 an exchanged certificate of a notification router is trusted once it a
 });
 
 test('N18 a messaging router under another certificate is made known to the notification router, too', async () => {
-  const dir = mkdtempSync(path.join(tmpdir(), 'router-'));
-  const dataFile = path.join(dir, 'messaging.json');
+  const dataFile = path.join(scratch.dir, 'messaging.json');
   let router = await startMessagingRouter({ dataFile });
   try {
     const before = router.address;
-    const [connId] = (await agent.create([{ userId: 1, server: before }])) as [string];
-    await agent.active([connId]);
+    const [connId] = (await agent.createActive(1, before)) as [string];
     const former = (await agent.record(connId))!.smp_ntf_id;
     await router.stop();
     const held = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
@@ -173,10 +133,9 @@ test('N18 a messaging router under another certificate is made known to the noti
     await trust('smp', router.address);
     expect(await agent.record(connId)).toEqual(record);
     await agent.remove([connId]);
-    await gone(connId);
+    await agent.gone(connId);
   } finally {
     await router.stop();
-    rmSync(dir, { recursive: true });
   }
 });
 
@@ -185,56 +144,50 @@ test('I49 N19 workers whose workflow task fails for ever are restarted by the sw
   const [ntf] = agent.routers.ntf;
   const workerId = poolWorkerWorkflowId({ agentId: AGENT, pool: 'ntf-ntf', server: ntf!.address });
   // No worker knows the type.
-  const getStuck = async () => {
-    await workflow.start('unknownType', {
-      ...{ workflowId: workerId, taskQueue: SUBSCRIPTION_TASK_QUEUE },
-      ...{ workflowIdConflictPolicy: 'TERMINATE_EXISTING', workflowTaskTimeout: '1s' },
-    });
-    await eventually('the worker to be stuck', async () => (await stateOf(workflow, workerId)) === 'STUCK');
-  };
-  await getStuck();
-  const [connId] = await agent.create([{ userId: 1, server: server() }]);
-  await eventually('the worker to be replaced', async () => {
-    const { replaced } = await agent.sweep();
-    return replaced === 1;
+  await workflow.start('unknownType', {
+    ...{ workflowId: workerId, taskQueue: SUBSCRIPTION_TASK_QUEUE },
+    ...{ workflowIdConflictPolicy: 'TERMINATE_EXISTING', workflowTaskTimeout: '1s' },
   });
-  await agent.active([connId!]);
+  await eventually('the worker to be stuck', async () => (await stateOf(workflow, workerId)) === 'STUCK');
+  const [connId] = await createOne();
+  await eventually('the worker to be replaced', async () => (await agent.sweep()).replaced === 1);
+  await agent.active([connId]);
   // One that is idle is not taken for stuck.
   await agent.idle();
   expect(await stateOf(workflow, supervisorWorkflowId(AGENT), true)).toBe('RUNNING');
 });
 
 test('subscription-B5 what was switched off while the token could not be used is ended by the sweep', async () => {
-  const [off, kept] = (await createActive(2)) as [string, string];
-  await setToken('REGISTERED', 'INSTANT');
-  expect(await toggle([off], false)).toMatchObject({ changed: 1 });
+  const [off, kept] = await createActive(2);
+  await agent.setToken('REGISTERED');
+  expect(await agent.toggle([off], false)).toMatchObject({ changed: 1 });
   await agent.idle();
   expect(await agent.record(off)).toBeDefined();
   await sweep();
-  await gone(off);
+  await agent.gone(off);
   expect(await notifierOf(off)).toBeUndefined();
   expect(await agent.record(kept)).toMatchObject({ ntf_action: 'C' });
 });
 
 test('subscription-B5 the sweep ends subscriptions of connections that are gone, and all of an agent that wants none', async () => {
-  const [deleted, unheard, plain] = (await createActive(3)) as [string, string, string];
+  const [deleted, unheard, plain] = await createActive(3);
   // Their commands were lost.
   await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
   expect(await subscriptions().import([{ userId: 1, connId: deleted, ...(await queueOf(deleted)) }])).toEqual(
     [{ error: `${deleted}: the connection is still being deleted` }],
   );
   await sweep();
-  await gone(deleted);
+  await agent.gone(deleted);
   expect(await agent.record(unheard)).toMatchObject({ ntf_action: 'C' });
   // Made PERIODIC while another device took over: verifying it commands nothing.
-  await setToken('ACTIVE', 'PERIODIC');
+  await agent.setToken('ACTIVE', 'PERIODIC');
   await sweep();
-  await gone(unheard);
-  await gone(plain);
+  await agent.gone(unheard);
+  await agent.gone(plain);
 });
 
 test('subscription-B5 the sweep starts one over that was given up and is switched on since, and leaves the others', async () => {
-  const [on, left] = (await createActive(2)) as [string, string];
+  const [on, left] = await createActive(2);
   await agent.rows(
     `UPDATE subscriptions.ntf_subscriptions SET ntf_action = NULL, action_ts = NULL, updated_at = clock_timestamp()
       WHERE conn_id = ANY($1)`,
@@ -249,69 +202,56 @@ test('subscription-B5 the sweep starts one over that was given up and is switche
   await agent.active([on]);
   expect(await agent.record(left)).toMatchObject({ ntf_action: null, smp_action: null });
   await agent.remove([on, left]);
-  await gone(left);
+  await agent.gone(left);
 });
 
 /** Replaces the recipient's key by one that does not open, as after a start without the key that sealed it. */
-async function loseKey(connId: string): Promise<Buffer> {
-  const [row] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
-    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
-    [connId],
-  );
-  const { rcv_id: rcvId, rcv_private_key: sealed } = row!;
-  const plain = KEY_BOX.open(sealed, recipientKeyContext(AGENT, rcvId));
-  await setKey(connId, OTHER_BOX.seal(plain, recipientKeyContext(AGENT, rcvId)));
-  return sealed;
+async function loseKey(connId: string) {
+  const { rcv_id: rcvId, rcv_private_key: sealed } = await agent.queueOf(connId);
+  const context = recipientKeyContext(AGENT, rcvId);
+  const setKey = (key: Buffer) =>
+    agent.rows('UPDATE subscriptions.rcv_queues SET rcv_private_key = $2 WHERE conn_id = $1', [connId, key]);
+  await setKey(OTHER_BOX.seal(KEY_BOX.open(sealed, context), context));
+  return { restore: () => setKey(sealed) };
 }
-const setKey = (connId: string, sealed: Buffer) =>
-  agent.rows('UPDATE subscriptions.rcv_queues SET rcv_private_key = $2 WHERE conn_id = $1', [connId, sealed]);
-
-async function createUnreadable(): Promise<{ connId: string; sealed: Buffer }> {
-  const [connId] = (await createActive()) as [string];
-  await toggle([connId], false);
-  await gone(connId);
-  const sealed = await loseKey(connId);
-  await toggle([connId], true);
-  await eventually('its row to be marked', async () => (await agent.record(connId))?.smp_failed);
-  return { connId, sealed };
-}
+const unreadable = (count: number) =>
+  eventually('the findings', async () => (await subscriptions().status()).unreadable === count);
 
 test('subscription-B4 rows that could not be read are listed, counted and told once; a command starts them over, and the sweep once their keys open', async () => {
   await agent.rows('DELETE FROM subscriptions.events');
-  const [created, back] = [await createUnreadable(), await createUnreadable()];
-  const [deleted] = (await createActive()) as [string];
-  const sealed = await loseKey(deleted);
+  const [created, back, deleted] = await createActive(3);
+  await agent.toggle([created, back], false);
+  for (const connId of [created, back]) await agent.gone(connId);
+  const keys = [await loseKey(created), await loseKey(back), await loseKey(deleted)] as const;
+  await agent.toggle([created, back], true);
   await agent.remove([deleted]);
-  await eventually('the findings', async () => (await subscriptions().status()).unreadable === 3);
+  await unreadable(3);
   const { items } = await subscriptions().list({ isUnreadable: true });
-  expect(items.map(({ connId }) => connId).sort()).toEqual([created.connId, back.connId].sort());
+  expect(items.map(({ connId }) => connId).sort()).toEqual([created, back].sort());
   await sweep();
   await sweep();
-  expect(await agent.events()).toHaveLength(3);
+  expect((await agent.events()).flatMap(({ errors }) => errors)).toHaveLength(3);
 
-  await setKey(created.connId, created.sealed);
-  await agent.command([created.connId]);
-  await agent.active([created.connId]);
-  expect(await agent.record(created.connId)).toMatchObject({ ntf_failed: false, smp_failed: false });
-  expect(await agent.record(back.connId)).toMatchObject({ smp_failed: true });
+  await keys[0].restore();
+  await agent.command([created]);
+  await agent.active([created]);
+  expect(await agent.record(created)).toMatchObject({ ntf_failed: false, smp_failed: false });
+  expect(await agent.record(back)).toMatchObject({ smp_failed: true });
   expect(await notifierOf(deleted)).toBeDefined();
-  await setKey(back.connId, back.sealed);
-  await setKey(deleted, sealed);
+  await keys[1].restore();
+  await keys[2].restore();
   await sweep();
-  await agent.active([back.connId]);
-  await eventually('the deleted connection to go', async () => {
-    const left = await agent.rows('SELECT 1 FROM subscriptions.connections WHERE conn_id = $1', [deleted]);
-    return left.length === 0;
-  });
+  await agent.active([back]);
+  await eventually('the deleted connection to go', async () => (await agent.deleting()).length === 0);
   expect(await subscriptions().status()).toMatchObject({ unreadable: 0 });
 });
 
 test('subscription-B4 a deleted connection whose key is lost for good goes after three weeks, with its queue, and no other', async () => {
-  const [lost, young] = (await createActive(2)) as [string, string];
+  const [lost, young] = await createActive(2);
   await loseKey(lost);
   await loseKey(young);
   await agent.remove([lost, young]);
-  await eventually('the findings', async () => (await subscriptions().status()).unreadable === 2);
+  await unreadable(2);
   await agent.rows(
     "UPDATE subscriptions.connections SET updated_at = updated_at - interval '22 days' WHERE conn_id = $1",
     [lost],
@@ -325,25 +265,24 @@ test('subscription-B4 a deleted connection whose key is lost for good goes after
 });
 
 test('N11 a deleted connection goes, also where its router refuses to end the notifier', async () => {
-  const [refused, forgotten] = (await createActive(2)) as [string, string];
+  const [refused, forgotten] = await createActive(2);
   await agent.rows('DELETE FROM subscriptions.events');
   const fails = async (code: string, connId: string) => {
-    agent.routers.smp[0]!.fail({ failure: { kind: 'error', code }, subject: 'NDEL', times: 1 });
+    smp().fail({ failure: { kind: 'error', code }, subject: 'NDEL', times: 1 });
     await agent.remove([connId]);
   };
-  const left = () => agent.rows('SELECT FROM subscriptions.connections WHERE is_deleted');
   // Its application has deleted the queue before.
   await fails('AUTH', forgotten);
-  await eventually('the forgotten one to go', async () => (await left()).length === 0);
+  await eventually('the forgotten one to go', async () => (await agent.deleting()).length === 0);
   await fails('QUOTA', refused);
   await eventually('the report', async () => (await agent.events()).length === 1);
   expect(await agent.events()).toMatchObject([{ errors: [{ connId: refused, error: 'SMP QUOTA' }] }]);
-  expect(await left()).toEqual([]);
+  expect(await agent.deleting()).toEqual([]);
   expect(await agent.record(refused)).toBeUndefined();
 });
 
 test('I50 the sweep finds what is missing behind more agents and connections than one statement looks at', async () => {
-  const [connId] = (await createActive()) as [string];
+  const [connId] = await createActive();
   await agent.slot.db.query(`
     INSERT INTO subscriptions.agents (agent_id) SELECT 'a' || n FROM generate_series(1, 150) AS n;
     INSERT INTO subscriptions.connections (agent_id, conn_id, user_id)
@@ -358,35 +297,26 @@ test('I50 the sweep finds what is missing behind more agents and connections tha
 
 /** A queue as an application hands it over. */
 async function queueOf(connId: string) {
-  const [queue] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
-    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
-    [connId],
-  );
-  const { rcv_id: recipientId, rcv_private_key: sealed } = queue!;
+  const { rcv_id: recipientId, rcv_private_key: sealed } = await agent.queueOf(connId);
   const key = KEY_BOX.open(sealed, recipientKeyContext(AGENT, recipientId));
   return { server: server(), recipientId, recipientPrivateKey: key.toString('base64url') };
 }
 
 /** An application takes its queue away from here, with the notifier that it has on its router. */
-async function takeAway(connId: string): Promise<void> {
-  await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
-}
+const takeAway = (connId: string) =>
+  agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
 
 /** A queue that an application uses, with a message that it has not received yet. */
 async function applicationQueue() {
-  const [connId] = (await createActive()) as [string];
+  const [connId] = await createActive();
   const queue = await queueOf(connId);
+  smp().send((await agent.queueOf(connId)).stored!.senderId, 'unread');
   await takeAway(connId);
-  const router = agent.routers.smp[0]!;
-  router.send(
-    router.queues().find(({ recipientId }) => recipientId === queue.recipientId)!.senderId,
-    'unread',
-  );
   return queue;
 }
 
 test('subscription-L5 queues that an application has already are imported, subscribed, and not imported twice', async () => {
-  const [connId] = (await createActive()) as [string];
+  const [connId] = await createActive();
   const exported = { userId: 3, ...(await queueOf(connId)) };
   const { recipientPrivateKey } = exported;
   expect(await subscriptions().import([exported])).toEqual([
@@ -436,15 +366,15 @@ test('N19 credentials that an application has on its router are taken over, unti
   await agent.active([connId]);
   const now = (await notifierOf(connId))!.notifierId;
   expect(now).not.toBe(notifierId);
-  await eventually('the notification router to listen', async () =>
-    agent.routers.smp[0]!.subscribed().includes(now),
-  );
+  await eventually('the notification router to listen', async () => smp().subscribed().includes(now));
 });
 
 test('I79 kinds-F8 an application keeps its imported queue with all messages when the connection is deleted or its user forgotten', async () => {
   const queues = [await applicationQueue(), await applicationQueue(), await applicationQueue()];
   const stored = ({ recipientId }: { recipientId: string }) =>
-    agent.routers.smp[0]!.queues().find((queue) => queue.recipientId === recipientId);
+    smp()
+      .queues()
+      .find((queue) => queue.recipientId === recipientId);
   const itsOwn = stored(queues[2]!)!.notifier;
   const told = await agent.events();
   await subscriptions().import([
@@ -455,16 +385,14 @@ test('I79 kinds-F8 an application keeps its imported queue with all messages whe
   await agent.active(['deleted', 'forgotten']);
 
   expect(await subscriptions().delete(['deleted', 'silent'])).toMatchObject({ deleted: 2, unknown: [] });
-  const { users } = operator();
+  const { users } = agent.operator();
   const jane = { userId: 'jane', subscriptionUser: 32 };
   const found = { what: 'subscriptions.connections', count: 1 };
   expect((await users.preview(jane)).removed).toEqual([found]);
   expect((await users.forget(jane, { requestedBy: 'nina' })).removed).toContainEqual(found);
+  for (const connId of ['deleted', 'forgotten']) await agent.gone(connId);
   await eventually('the connections to go', async () => {
-    const left = await agent.rows(
-      'SELECT user_id FROM subscriptions.connections WHERE user_id = ANY($1) UNION ALL SELECT user_id FROM subscriptions.ntf_subscriptions WHERE user_id = ANY($1)',
-      [[31, 32]],
-    );
+    const left = await agent.rows('SELECT FROM subscriptions.connections WHERE user_id IN (31, 32)');
     return left.length === 0;
   });
   expect(queues.map((queue) => stored(queue)?.messages.length)).toEqual([1, 1, 1]);
@@ -481,7 +409,7 @@ test('I79 kinds-F8 an application keeps its imported queue with all messages whe
 
 test('kinds-F8 a queue belongs to one agent: another one cannot import it before the first has given it back', async () => {
   const queue = { ...(await applicationQueue()), userId: 33 };
-  const other = operator('other').subscriptions;
+  const other = agent.operator('other').subscriptions;
   await subscriptions().import([{ ...queue, connId: 'shared' }]);
   await agent.active(['shared']);
 
