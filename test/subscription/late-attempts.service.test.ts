@@ -8,6 +8,7 @@ import type { NotificationRouter } from '../../activities/subscription/router/ro
 import { generateDhKeys } from '../../activities/subscription/router/keys.ts';
 import { createSubscriptionTokenActivities } from '../../activities/subscription/token.ts';
 import { tokenRequests } from '../../api/subscription/rows.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { TokenUpdate } from '../../workflows/subscription/contract.ts';
 import { slotOfTests } from '../harness.ts';
@@ -19,27 +20,16 @@ const CONTEXT = { heartbeat: () => undefined, cancelled: new Promise(() => undef
 
 const slot = slotOfTests();
 
-/** Holds the first one that comes, until it opens. */
-function createGate() {
-  const { promise: reached, resolve: reach } = Promise.withResolvers<void>();
-  const { promise: opened, resolve: open } = Promise.withResolvers<void>();
-  let comers = 0;
-  return {
-    reached,
-    open,
-    pass: async (): Promise<void> => {
-      comers += 1;
-      reach();
-      if (comers === 1) await opened;
-    },
-  };
-}
-
 /** Operations on an agent's token. The first registration is held at the router, or else the first transaction. */
 async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
   const { db } = slot;
-  const gate = createGate();
-  const passAt = (place: typeof heldAt) => (place === heldAt ? gate.pass() : Promise.resolve());
+  const held = holdAnswers();
+  let comers = 0;
+  const passAt = async (place: typeof heldAt): Promise<void> => {
+    if (place !== heldAt || (comers += 1) > 1) return;
+    held.failure.onArrival!();
+    await held.failure.until;
+  };
   const router: Partial<NotificationRouter> = {
     async registerToken() {
       await passAt('router');
@@ -82,7 +72,7 @@ async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
   };
 
   return {
-    ...{ activities, gate, request, register, remove, row },
+    ...{ held, request, register, remove, row },
     /** @returns the row of the next device's token, which is active. */
     async next(): Promise<unknown> {
       expect(await register(await request('register'))).toMatchObject({ ok: true });
@@ -95,10 +85,10 @@ async function tokensOf(agentId: string, heldAt: 'router' | 'transaction') {
 test('kinds-F2 an answer about a token is not saved for the token that has taken its place', async () => {
   const tokens = await tokensOf('replaced', 'router');
   const answered = tokens.register(await tokens.request('register'));
-  await tokens.gate.reached;
+  await tokens.held.arrived;
   await tokens.remove(await tokens.request('delete'));
   const next = await tokens.next();
-  tokens.gate.open();
+  tokens.held.release();
   await answered;
   expect(await tokens.row()).toEqual(next);
 });
@@ -107,12 +97,12 @@ test('kinds-F2 a deletion has its effect once, though two attempts have found it
   const tokens = await tokensOf('deleted', 'transaction');
   const first = await tokens.request('delete');
   const late = tokens.remove(first);
-  await tokens.gate.reached;
+  await tokens.held.arrived;
   await tokens.next();
   expect(await tokens.remove(first)).toEqual({ ok: true });
   expect(await tokens.row()).toBeUndefined();
   const next = await tokens.next();
-  tokens.gate.open();
+  tokens.held.release();
   expect(await late).toEqual({ ok: true });
   expect(await tokens.row()).toEqual(next);
 });
