@@ -1,16 +1,22 @@
 /** Scenarios 11 to 19 of the lifecycle: messages arrive for connections, and pushes for the device that is to know. */
+import { MalformedError } from '../../activities/subscription/router/blocks.ts';
+import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
+import { loadSavedToken } from '../../activities/subscription/token-rows.ts';
+import { parseBinaryAddress } from '../../api/subscription/router-address.ts';
+import { notifierSecretContext } from '../../api/subscription/rows.ts';
+import { openItems, openMeta } from '../../dev/live-routers/pushes.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
+import type { RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import type { WantedQueue } from '../../dev/stand-ins/subscription/queues.ts';
-import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
-import { messagesOf } from './message-agent.ts';
+import type { QueueRow, Tokens } from './agent.ts';
+import { KEY_BOX, agentOfTests } from './agent.ts';
 import { newDevice } from './router-agent.ts';
-import type { Tokens } from './agent.ts';
-import { agentOfTests } from './agent.ts';
+import { pushesTo } from './routers.ts';
 
 const agent = agentOfTests({ smp: 2, ntf: 2 });
 let service: Service;
@@ -27,15 +33,138 @@ const connectionOn = (router: number): WantedQueue => ({
   server: agent.routers.smp[router]!.address,
 });
 
+/** A message that has arrived for a connection. */
+interface Message {
+  connId: string;
+  messageId: string;
+  /** When the messaging router got it, epoch ms. */
+  at: number;
+}
+
+/** @param routers all that the agent's queues may be on, and its token. */
+function messagesOf(
+  agentId: string,
+  routers: { smp: MessagingRouterStandIn[]; ntf: NotificationRouterStandIn[] } = agent.routers,
+) {
+  const queues = () =>
+    agent.rows<QueueRow>('SELECT * FROM subscriptions.rcv_queues WHERE agent_id = $1', [agentId]);
+
+  /** The queue of a connection, its messaging router, and what that has of it. */
+  async function queueOf(connId: string) {
+    const row = (await queues()).find(({ conn_id }) => conn_id === connId);
+    const router = routers.smp.find(({ address }) => address.port === row?.port);
+    const stored = router?.queues().find(({ recipientId }) => recipientId === row?.rcv_id);
+    return { notifierId: row?.ntf_id, router: router!, stored: stored! };
+  }
+
+  /**
+   * Reads a push about messages as its device would: it names the newest message of each of at most six queues.
+   *
+   * @returns messages of known queues, newest first; none when the push is not for the agent's present token.
+   */
+  async function messagesIn({ data }: RecordedDevicePush): Promise<Message[]> {
+    const token = await loadSavedToken(agent.slot.db, KEY_BOX, agentId);
+    const secret = token?.dhSecret;
+    const items = secret && unlessMalformed(() => openItems(data, secret));
+    if (!items) return [];
+    const rows = await queues();
+    return items.flatMap((item) => {
+      const { host, port } = parseBinaryAddress(item.router);
+      const row = rows.find(
+        (one) => one.ntf_id === item.notifierId && one.host === host && one.port === port,
+      );
+      if (!row) return [];
+      const context = notifierSecretContext(agentId, item.notifierId);
+      const meta = unlessMalformed(() => openMeta(item, KEY_BOX.open(row.rcv_ntf_dh_secret!, context)));
+      return meta ? [{ connId: row.conn_id, messageId: meta.messageId, at: meta.at.getTime() }] : [];
+    });
+  }
+
+  /** What a push to the device said of the message. The newest ones are the likely ones. */
+  async function toldOf({ messageId }: Message, device: { token: string }): Promise<Message | undefined> {
+    for (const push of pushesTo(agent.routers.sink, device.token, 'message').toReversed()) {
+      const told = (await messagesIn(push)).find((one) => one.messageId === messageId);
+      if (told) return told;
+    }
+    return undefined;
+  }
+
+  return {
+    create: (connections: WantedQueue[]): Promise<string[]> => agent.create(connections, agentId),
+
+    queueOf,
+
+    /** A peer sends. */
+    async send(connId: string): Promise<Message> {
+      const { router, stored } = await queueOf(connId);
+      const { messageId, at } = router.send(stored.senderId, `to ${connId}`);
+      return { connId, messageId, at };
+    },
+
+    /** Waits until a connection has no subscription any more. */
+    unsubscribed: (connId: string) =>
+      eventually('the notifier to go', async () => !(await queueOf(connId)).stored.notifier),
+
+    /** Waits until the notification router hears of messages to these. */
+    heard: (connIds: readonly string[]) =>
+      eventually('the notification router to listen to every queue', async () => {
+        const active = routers.ntf
+          .flatMap((router) => router.subscriptions())
+          .filter(({ status, router, notifierId }) => {
+            const listening = routers.smp.find(({ address }) => address.port === router.port);
+            return status === 'ACTIVE' && listening?.subscribed().includes(notifierId);
+          });
+        const heard = new Set(active.map(({ notifierId }) => notifierId));
+        const rows = (await queues()).filter(({ conn_id }) => connIds.includes(conn_id));
+        return rows.length === connIds.length && rows.every(({ ntf_id }) => ntf_id && heard.has(ntf_id));
+      }),
+
+    /** Waits for the push that names this message, with its connection and time. */
+    async pushed(message: Message, device: { token: string }): Promise<void> {
+      const told = await eventually('the push of the message', () => toldOf(message, device));
+      expect(told).toEqual({ ...message, at: toldTimeOf(message.at) });
+    },
+
+    /** How many pushes about messages a device has got. */
+    count: (device: { token: string }): number =>
+      pushesTo(agent.routers.sink, device.token, 'message').length,
+
+    /** Whether a push ever named this message. */
+    isPushed: async (message: Message, device: { token: string }): Promise<boolean> =>
+      (await toldOf(message, device)) !== undefined,
+  };
+}
+
+/** Routers tell time in seconds. */
+const toldTimeOf = (at: number): number => Math.floor(at / 1_000) * 1_000;
+
+function unlessMalformed<Value>(read: () => Value): Value | undefined {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof MalformedError) return undefined;
+    throw error;
+  }
+}
+
 /** Each test has its own agent, verified and with connections that are listened to. */
-async function start(name: string, connections = [connectionOn(0)]) {
+async function start(
+  name: string,
+  connections = [connectionOn(0)],
+  routers?: Parameters<typeof messagesOf>[1],
+) {
   const tokens: Tokens = agent.tokensOf(name);
-  const messages = messagesOf(agent, name);
+  const messages = messagesOf(name, routers);
   await agent.activate(tokens, 'INSTANT');
   const connIds = await messages.create(connections);
   await messages.heard(connIds);
   return { tokens, messages, connIds, connId: connIds[0]!, device: tokens.device };
 }
+
+const restartAll = async (routers: readonly MessagingRouterStandIn[]) => {
+  await Promise.all(routers.map((router) => router.stop()));
+  await Promise.all(routers.map((router) => router.start()));
+};
 
 async function restart(servers: readonly RouterAddress[]): Promise<void> {
   await service.stop();
@@ -61,21 +190,16 @@ test('N9 N17 scenario 13 pushes with INSTANT, none with PERIODIC, none without a
     await witness.messages.pushed(await witness.messages.send(witness.connId), witness.device);
     expect(await messages.isPushed(message, device)).toBe(false);
   };
-  const isUnsubscribed = () =>
-    eventually(
-      'the end of the subscription',
-      async () => (await messages.queuesOf(connId))[0]!.ntf_id === null,
-    );
 
   await messages.pushed(await messages.send(connId), device);
   await tokens.register(device, 'PERIODIC');
-  await isUnsubscribed();
+  await messages.unsubscribed(connId);
   await isQuiet();
   await tokens.register(device, 'INSTANT');
   await messages.heard([connId]);
   await messages.pushed(await messages.send(connId), device);
   await tokens.delete();
-  await isUnsubscribed();
+  await messages.unsubscribed(connId);
   await isQuiet();
   await agent.activate(tokens, 'INSTANT');
   await messages.heard([connId]);
@@ -105,17 +229,12 @@ test('N17 scenario 15 the notification router restarts, and what arrived meanwhi
 
   await firstNtf().stop();
   // A notification into a connection that only seems to be there would be lost, as on any network.
-  const [queue] = await messages.queuesOf(connId);
-  await eventually(
-    'the messaging router to notice',
-    async () => !agent.routers.smp[0]!.subscribed().includes(queue!.ntf_id!),
-  );
+  const { notifierId, router } = await messages.queueOf(connId);
+  await eventually('the messaging router to notice', async () => !router.subscribed().includes(notifierId!));
   const meanwhile = await messages.send(connId);
   expect(await messages.isPushed(meanwhile, device)).toBe(false);
-  const stored = agent.routers.smp[0]!.queues().find(({ recipientId }) => recipientId === queue!.rcv_id);
-  expect(stored!.messages.at(-1)!.messageId).toBe(meanwhile.messageId);
-  await Promise.all(agent.routers.smp.map((router) => router.stop()));
-  await Promise.all(agent.routers.smp.map((router) => router.start()));
+  expect((await messages.queueOf(connId)).stored.messages.at(-1)!.messageId).toBe(meanwhile.messageId);
+  await restartAll(agent.routers.smp);
   await firstNtf().start();
   await messages.pushed(meanwhile, device);
 });
@@ -123,15 +242,13 @@ test('N17 scenario 15 the notification router restarts, and what arrived meanwhi
 test('N17 scenario 16 50 connections over two messaging routers that restart', async () => {
   const connections = Array.from({ length: 50 }, (_, index) => connectionOn(index % 2));
   const { messages, connIds, device } = await start('scenario-16-50', connections);
-  await Promise.all(agent.routers.smp.map((router) => router.stop()));
-  await Promise.all(agent.routers.smp.map((router) => router.start()));
+  await restartAll(agent.routers.smp);
   await messages.heard(connIds);
 
   for (const connId of connIds) await messages.pushed(await messages.send(connId), device);
   const subscribed = firstNtf().subscriptions();
-  const queues = await Promise.all(connIds.map((connId) => messages.queuesOf(connId)));
-  for (const [queue] of queues) {
-    expect(subscribed.filter(({ notifierId }) => notifierId === queue!.ntf_id).length).toBe(1);
+  for (const { notifierId } of await Promise.all(connIds.map(messages.queueOf))) {
+    expect(subscribed.filter((one) => one.notifierId === notifierId)).toHaveLength(1);
   }
 });
 
@@ -139,21 +256,20 @@ test.each([
   ['the same messaging router', 0],
   ['another messaging router', 1],
 ])('N17 scenario 17 a connection is replaced by one on %s', async (_where, router) => {
-  const { messages, connId, device } = await start(`scenario-17-${router}`);
+  const agentId = `scenario-17-${router}`;
+  const { messages, connId, device } = await start(agentId);
   await messages.pushed(await messages.send(connId), device);
-  const [before] = await messages.queuesOf(connId);
+  const { recipientId } = (await messages.queueOf(connId)).stored;
   const [after] = await messages.create([connectionOn(router)]);
-  await messages.delete([connId]);
+  await agent.remove([connId], agentId);
   await messages.heard([after!]);
 
   await messages.pushed(await messages.send(after!), device);
   // It is the application's: only its notifications end.
-  const former = () =>
-    agent.routers.smp[0]!.queues().find(({ recipientId }) => recipientId === before!.rcv_id)!;
-  await eventually(
-    'the notifications of the former queue to end',
-    async () => former().notifier === undefined,
-  );
+  await eventually('the notifications of the former queue to end', async () => {
+    const former = agent.routers.smp[0]!.queues().find((queue) => queue.recipientId === recipientId);
+    return former && !former.notifier;
+  });
 });
 
 describe('another list of notification routers', () => {
@@ -217,28 +333,18 @@ describe.each(VERSIONS)('a notification router of version %i', (ntfVersion, smpV
     `N9 N17 scenario 11: a push for a connection, and none when it is switched off; versions ${ntfVersion} and %i`,
     async (smpVersion) => {
       const agentId = `scenario-11-${ntfVersion}-${smpVersion}`;
-      const messages = messagesOf(agent, agentId, { smp: [...smp.values()], ntf: [ntf] });
-      const tokens = agent.tokensOf(agentId);
-      const { device } = tokens;
       const connection = { userId: 1, server: smp.get(smpVersion)!.address };
-      const [connId, other] = await messages.create([connection, connection]);
-      await agent.activate(tokens, 'INSTANT');
-      await messages.heard([connId!, other!]);
-      await messages.pushed(await messages.send(connId!), device);
+      const routers = { smp: [...smp.values()], ntf: [ntf] };
+      const { messages, connIds, device } = await start(agentId, [connection, connection], routers);
+      const [connId, other] = connIds as [string, string];
+      await messages.pushed(await messages.send(connId), device);
 
-      await messages.toggle([connId!], false);
-      await eventually('the notifier to go', async () => {
-        const [queue] = await messages.queuesOf(connId!);
-        const stored = smp
-          .get(smpVersion)!
-          .queues()
-          .find(({ recipientId }) => recipientId === queue!.rcv_id);
-        return stored && !stored.notifier;
-      });
+      await agent.toggle([connId], false, agentId);
+      await messages.unsubscribed(connId);
       const before = messages.count(device);
-      const unheard = await messages.send(connId!);
+      const unheard = await messages.send(connId);
       // What came before this one would have been pushed before it.
-      await messages.pushed(await messages.send(other!), device);
+      await messages.pushed(await messages.send(other), device);
       expect(await messages.isPushed(unheard, device)).toBe(false);
       expect(messages.count(device)).toBe(before + 1);
       const versions = new Set(smp.get(smpVersion)!.batches.map(({ version }) => version));
