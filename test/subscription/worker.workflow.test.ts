@@ -1,4 +1,7 @@
-/** What one worker of a pool does when: its lists and their delays, its runs, its deaths, and signals that come while it ends. */
+/**
+ * What one worker of a pool does when: its lists and their delays, its runs, its deaths, and signals that come while it ends.
+ * And what a supervisor does when: its commands one at a time, those for all page by page, and what it waits for without any.
+ */
 import { ApplicationFailure } from '@temporalio/common';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
@@ -9,7 +12,14 @@ import type {
   PoolWorkerInput,
   PoolWorkerState,
 } from '../../workflows/subscription/contract.ts';
-import { SUBSCRIPTION_STATE_QUERY, WORK_SIGNAL } from '../../workflows/subscription/contract.ts';
+import {
+  CLOSE_UPDATE,
+  MAX_CONNECTIONS,
+  OPEN_UPDATE,
+  RECONCILE_SIGNAL,
+  SUBSCRIPTION_STATE_QUERY,
+  WORK_SIGNAL,
+} from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import type { Fakes } from '../workflow-tier.ts';
 import { hold, silence, startWorkflow } from '../workflow-tier.ts';
@@ -17,6 +27,7 @@ import { hold, silence, startWorkflow } from '../workflow-tier.ts';
 const KEY: PoolWorkerInput = { agentId: 'a', pool: 'ntf-ntf', server: { host: 'ntf.example', port: 443 } };
 const PACE = { firstMs: 50, constantForMs: 250, maxMs: 1_000 };
 const MINUTE = 60_000;
+const DAY = 24 * 60 * MINUTE;
 
 type Batch = (order: BatchOrder) => Promise<BatchResult>;
 
@@ -25,10 +36,16 @@ class FakeRows {
   /** Epoch ms when each item is due. */
   readonly due = new Map<string, { kind: ListKind; atMs: number }>();
   /** Items that fail for now. */
-  readonly failing = new Set<string>();
+  readonly failing: Set<string>;
   readonly batches: { kind: ListKind; ids: string[]; claim: number; atMs: number }[] = [];
   claims = 0;
   isClosed = false;
+
+  /** @param ids to be created now. */
+  constructor(ids: string[] = [], failing: string[] = []) {
+    this.put(ids);
+    this.failing = new Set(failing);
+  }
 
   put(ids: readonly string[], kind: ListKind = 'ntf-create', atMs = 0): void {
     for (const id of ids) this.due.set(id, { kind, atMs });
@@ -52,11 +69,7 @@ class FakeRows {
   };
 }
 
-function beginWorker(
-  rows: FakeRows,
-  instead: Fakes<SubscriptionActivities> = {},
-  input: PoolWorkerInput = KEY,
-) {
+function beginWorker(rows: FakeRows, instead: Fakes<SubscriptionActivities> = {}) {
   const work = rows.work as unknown as Batch;
   const activities = {
     claim: rows.claim,
@@ -65,7 +78,7 @@ function beginWorker(
     reportError: () => undefined,
     ...instead,
   } as Fakes<SubscriptionActivities>;
-  return startWorkflow('subscriptionWorker', [input], { activities });
+  return startWorkflow('subscriptionWorker', [KEY], { activities });
 }
 
 type Worker = Awaited<ReturnType<typeof beginWorker>>;
@@ -73,9 +86,7 @@ const stateOf = (worker: Worker) => worker.query<PoolWorkerState>(SUBSCRIPTION_S
 const reports = (worker: Worker) => worker.calls('reportError').map(({ args: [report] }) => report);
 
 test('N2 delays grow as they should, and what failed is tried again alone', async () => {
-  const rows = new FakeRows();
-  rows.put(['one', 'two']);
-  rows.failing.add('two');
+  const rows = new FakeRows(['one', 'two'], ['two']);
   const worker = await beginWorker(rows);
   await worker.until('the twelfth attempt', () => rows.batches.length === 12);
   const gaps = rows.batches.slice(1).map(({ atMs }, index) => atMs - rows.batches[index]!.atMs);
@@ -91,11 +102,9 @@ test('N2 delays grow as they should, and what failed is tried again alone', asyn
 });
 
 test('N1 a list in retry holds up the later lists of its server, in their order', async () => {
-  const rows = new FakeRows();
+  const rows = new FakeRows(['create'], ['create']);
   rows.put(['check'], 'ntf-check');
-  rows.put(['create'], 'ntf-create');
   rows.put(['key'], 'smp-key');
-  rows.failing.add('create');
   const worker = await beginWorker(rows);
   await worker.until('three attempts', () => rows.batches.length === 4);
   expect(rows.batches.map(({ kind }) => kind)).toEqual(['smp-key', 'ntf-create', 'ntf-create', 'ntf-create']);
@@ -113,9 +122,7 @@ test('N1 a list in retry holds up the later lists of its server, in their order'
 });
 
 test('N2 a list in retry goes on in the next run of its workflow when the history has grown', async () => {
-  const rows = new FakeRows();
-  rows.put(['one', 'two']);
-  rows.failing.add('two');
+  const rows = new FakeRows(['one', 'two'], ['two']);
   const worker = await beginWorker(rows);
   const { args } = await worker.continuation();
   const { carried } = args[0] as PoolWorkerInput;
@@ -130,18 +137,18 @@ test('N2 a list in retry goes on in the next run of its workflow when the histor
   expect(rows.claims).toBe(2);
 });
 
-const FIVE_DEATHS = [...Array.from({ length: 4 }, () => 'ERR INTERNAL'), 'ERR CRITICAL'];
-
 test('N2 a worker that dies goes on four times in a clock minute, and ends after the fifth', async () => {
-  const rows = new FakeRows();
-  rows.put(['one']);
+  const rows = new FakeRows(['one']);
   const worker = await beginWorker(rows, {
     runCreates: () => {
       throw ApplicationFailure.nonRetryable('the key does not open');
     },
   });
   await worker.result();
-  expect(reports(worker).map(({ kind }) => kind)).toEqual(FIVE_DEATHS);
+  expect(reports(worker).map(({ kind }) => kind)).toEqual([
+    ...Array<string>(4).fill('ERR INTERNAL'),
+    'ERR CRITICAL',
+  ]);
   expect(reports(worker)[0]!.error).toBe('ntf-ntf ntf.example:443: the key does not open');
   // Each time it asks the rows again.
   expect(rows.claims).toBe(5);
@@ -223,26 +230,23 @@ test('N3 N5 N17 scenario 28: checks that are due later are waited for without a 
 });
 
 test('N3 N4 thirty days of checks: each when it is due, and runs stay short', async () => {
-  const DAY = 24 * 60 * MINUTE;
   const rows = new FakeRows();
-  const dueMs = new Map<string, number>();
-  const putOff = (id: string, atMs: number) => {
-    dueMs.set(id, atMs);
-    rows.put([id], 'ntf-check', atMs);
-  };
   const worker = await beginWorker(rows, {
     runChecks: (order) => {
       for (const id of order.ids) {
-        expect(order.nowMs).toBeGreaterThanOrEqual(dueMs.get(id)!);
-        expect(order.nowMs).toBeLessThan(dueMs.get(id)! + 1_000);
+        const { atMs } = rows.due.get(id)!;
+        expect(order.nowMs).toBeGreaterThanOrEqual(atMs);
+        expect(order.nowMs).toBeLessThan(atMs + 1_000);
       }
       const outcome = rows.work(order);
-      for (const id of order.ids) putOff(id, order.nowMs + 3 * DAY);
+      rows.put(order.ids, 'ntf-check', order.nowMs + 3 * DAY);
       return outcome;
     },
   });
   const begunMs = worker.nowMs;
-  for (let hour = 0; hour < 24; hour += 4) putOff(`check-${hour}`, begunMs + DAY + hour * 60 * MINUTE);
+  for (let hour = 0; hour < 24; hour += 4) {
+    rows.put([`check-${hour}`], 'ntf-check', begunMs + DAY + hour * 60 * MINUTE);
+  }
   let longest = 0;
   await worker.until('thirty days', () => {
     longest = Math.max(longest, worker.historyLength);
@@ -264,8 +268,7 @@ test('subscription-L3 N3 a worker that is woken while it is being ended by a clo
 });
 
 test('N13 a worker of an agent that was closed ends, and one that is woken meanwhile starts over', async () => {
-  const rows = new FakeRows();
-  rows.put(['one']);
+  const rows = new FakeRows(['one']);
   const batch = hold<BatchResult>();
   const worker = await beginWorker(rows, { runCreates: () => batch });
   await worker.until('the batch', () => worker.calls('runCreates').length === 1);
@@ -276,4 +279,56 @@ test('N13 a worker of an agent that was closed ends, and one that is woken meanw
   await worker.result();
   expect(worker.continuations).toHaveLength(1);
   expect(reports(worker)).toEqual([]);
+});
+
+function beginSupervisor(instead: Fakes<SubscriptionActivities> = {}) {
+  const activities: Fakes<SubscriptionActivities> = {
+    loadAgentState: () => ({ epoch: 0, isOpen: true }),
+    setOpen: (_agentId, isOpen) => ({ epoch: 1, isOpen }),
+    kickDue: () => 0,
+    reconcileConnections: () => undefined,
+    reportError: () => undefined,
+    ...instead,
+  };
+  return startWorkflow('subscriptionSupervisor', ['a'], { activities });
+}
+
+const carriedOut = (supervisor: Awaited<ReturnType<typeof beginSupervisor>>) =>
+  supervisor.calls('reconcileConnections').map(({ args: [, command] }) => command);
+
+test('N1 commands wait while the agent is closed, and are carried out one at a time, in the order in which they came', async () => {
+  const supervisor = await beginSupervisor();
+  await supervisor.update(CLOSE_UPDATE);
+  const many = Array.from({ length: MAX_CONNECTIONS }, (_, index) => `c${index}`);
+  supervisor.signal(RECONCILE_SIGNAL, many);
+  supervisor.signal(RECONCILE_SIGNAL, ['last']);
+  await supervisor.advance();
+  expect(carriedOut(supervisor)).toEqual([]);
+  expect(await supervisor.details()).toBe('closed; 2 commands wait, 0 were carried out');
+  await supervisor.update(OPEN_UPDATE);
+  await supervisor.advance();
+  expect(carriedOut(supervisor)).toEqual([{ connIds: many }, { connIds: ['last'] }]);
+});
+
+test('N1 a command for all is carried out page by page; one that fails is reported, and the next one is taken', async () => {
+  const supervisor = await beginSupervisor({
+    reconcileConnections(_agentId, { connIds, after }) {
+      if (connIds) throw ApplicationFailure.nonRetryable('broken');
+      return after === undefined ? 'c500' : undefined;
+    },
+  });
+  supervisor.signal(RECONCILE_SIGNAL, ['one']);
+  await supervisor.advance();
+  supervisor.signal(RECONCILE_SIGNAL);
+  await supervisor.advance();
+  expect(carriedOut(supervisor)).toEqual([{ connIds: ['one'] }, {}, { after: 'c500' }]);
+  const [report, ...others] = supervisor.calls('reportError').map(({ args }) => args[0]);
+  expect([report, others]).toEqual([{ agentId: 'a', kind: 'ERR INTERNAL', error: 'reconcile: broken' }, []]);
+});
+
+test('I49 a supervisor without a command waits for a timer: one without it is taken for stuck', async () => {
+  const supervisor = await beginSupervisor();
+  const begunMs = supervisor.nowMs;
+  await supervisor.until('a day', () => supervisor.nowMs >= begunMs + DAY);
+  expect(await supervisor.details()).toBe('open; 0 commands wait, 0 were carried out');
 });
