@@ -1,14 +1,20 @@
-/** The variables of the role subscription: what production needs, and what is no address and no key. */
+/** The variables of the role subscription: what production needs, and what is an address of a router and a key. */
 import { readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { createKeyBox } from '../../api/key-box.ts';
+import {
+  AddressError,
+  parseBinaryAddress,
+  parseRouterAddress,
+  routerAddressText,
+} from '../../api/subscription/router-address.ts';
 import type { ConfigError } from '../../config/variables.ts';
 import { loadConfig } from '../../config/load.ts';
 import { sealingKeysOf } from '../../config/subscription.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
-const FINGERPRINT = Buffer.alloc(32, 9).toString('base64url');
+const FINGERPRINT = 'sLDO9_eX4w7ncAHHxrwEVWvMW6Xl6IHteWjJoubZvf8';
 
 function problemsOf(env: Record<string, string>): readonly string[] {
   try {
@@ -71,4 +77,79 @@ test('N14 elsewhere one key is kept in the data directory, for no other user to 
   const file = path.join(dataDir, 'subscription.key');
   expect(Buffer.from(readFileSync(file, 'utf8'), 'base64')).toHaveLength(32);
   expect(statSync(file).mode & 0o077).toBe(0);
+});
+
+const ONION = `${'a'.repeat(56)}.onion`;
+
+test.each([
+  [
+    `smp://${FINGERPRINT}@smp.example`,
+    { protocol: 'smp', host: 'smp.example', port: 5_223, keyHash: FINGERPRINT },
+  ],
+  [
+    `ntf://${FINGERPRINT}=@Ntf.Example:8443`,
+    { protocol: 'ntf', host: 'ntf.example', port: 8_443, keyHash: FINGERPRINT },
+  ],
+  [`ntf://${FINGERPRINT}@192.0.2.1`, { protocol: 'ntf', host: '192.0.2.1', port: 443, keyHash: FINGERPRINT }],
+  [
+    `smp://${FINGERPRINT}@[2001:db8::1]:1`,
+    { protocol: 'smp', host: '2001:db8::1', port: 1, keyHash: FINGERPRINT },
+  ],
+  [
+    `smp://${FINGERPRINT}:a pass@smp.example,${ONION}:5224`.replace(' ', ''),
+    { protocol: 'smp', host: `smp.example,${ONION}`, port: 5_224, keyHash: FINGERPRINT },
+  ],
+])('N19 %s is an address', (text, address) => {
+  expect(parseBinaryAddress(text)).toEqual(address);
+});
+
+test('N19 an address is written as it is read, without its password', () => {
+  const address = { host: 'smp.example', port: 5_223, keyHash: FINGERPRINT };
+
+  expect(parseRouterAddress(`smp://${FINGERPRINT}:secret@smp.example`, 'smp')).toEqual(address);
+  expect(routerAddressText(address, 'smp')).toBe(`smp://${FINGERPRINT}@smp.example:5223`);
+  expect(parseRouterAddress(routerAddressText({ ...address, host: '::1' }, 'smp'), 'smp')).toEqual({
+    ...address,
+    host: '::1',
+  });
+  expect(() => parseRouterAddress(`ntf://${FINGERPRINT}@ntf.example`, 'smp')).toThrow('the scheme is smp');
+});
+
+test.each([
+  ['', 'an address is'],
+  ['smp.example:5223', 'an address is'],
+  [`smp.example:5223#${FINGERPRINT}`, 'an address is'],
+  [`smp://${FINGERPRINT}`, 'an address is'],
+  [`https://${FINGERPRINT}@smp.example`, 'the scheme is'],
+  [`smp://${FINGERPRINT}@smp.example/queue`, 'the host is'],
+  [`smp://${FINGERPRINT}@smp.example:5223/queue`, 'the port is'],
+  [`smp://${FINGERPRINT}@smp.example:0`, 'the port is'],
+  [`smp://${FINGERPRINT}@smp.example:65536`, 'the port is'],
+  [`smp://${FINGERPRINT}@smp.example:`, 'the port is'],
+  [`smp://${FINGERPRINT}@smp.example:05223`, 'the port is'],
+  [`smp://${FINGERPRINT}@`, 'the host is'],
+  [`smp://${FINGERPRINT}@a,,b`, 'the host is'],
+  [`smp://${FINGERPRINT}@-a`, 'the host is'],
+  [`smp://${FINGERPRINT}@a b`, 'the host is'],
+  [`smp://${FINGERPRINT}@${'a'.repeat(254)}`, 'the host is'],
+  [`smp://${FINGERPRINT}@[::1`, 'an address is'],
+  [`smp://${FINGERPRINT}@[::zz]`, 'the host is'],
+  [
+    `smp://${FINGERPRINT}@${[1, 2, 3].map((n) => `${'a'.repeat(60)}${n}.example`).join(',')}`,
+    'the hosts have at most',
+  ],
+  [`smp://${FINGERPRINT}@a,A`, 'the hosts are not all different'],
+  [`smp://${FINGERPRINT}@${'abcdefghi'.split('').join(',')}`, 'the hosts are at most 8'],
+  [`smp://${FINGERPRINT.slice(1)}@a`, 'the fingerprint has'],
+  [`smp://${FINGERPRINT}AAAA@a`, 'the fingerprint has'],
+  [`smp://${FINGERPRINT.slice(0, -1)}9@a`, 'the fingerprint has'],
+  ['smp://@a', 'the fingerprint has'],
+  [`ntf://${FINGERPRINT}:secret@a`, 'the password is for messaging routers only'],
+  [`smp://${FINGERPRINT}:secret@evil@a`, 'an address is'],
+])('N19 %j is invalid, and the part that is wrong is named', (text, why) => {
+  const parse = () => parseBinaryAddress(text);
+
+  expect(parse).toThrow(AddressError);
+  expect(parse).toThrow(why);
+  expect(parse).not.toThrow('secret');
 });
