@@ -1,17 +1,11 @@
 /** Push jobs whose workflows are lost, or whose rows were put back: they are taken up by their rows. */
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { MOBILE_TASK_QUEUE, mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, slotOfEachTest } from '../harness.ts';
-import { keepRows } from '../put-back.ts';
 import { reconcile as reconcileAll } from '../reconcile.ts';
 import { namespaceOf } from '../slots.ts';
 import { JOBS, QUICK, mobileOfEachTest } from './jobs.ts';
-
-/** Ten minutes after a push was written down Redis does not know it any more. */
-const redisForgets = async () => {
-  const keys = await slot.redis.keys('notification:mobile_sends:*');
-  if (keys.length > 0) await slot.redis.del(keys);
-};
 
 /** Nothing runs by itself: each test says when, and how much time has passed. */
 const BY_HAND = {
@@ -34,7 +28,7 @@ const reconcile = (of: Slot) => reconcileAll(of, MOBILE_TASK_QUEUE);
 test('I49 M8 a Temporal that has lost everything: jobs under way are taken up, and each device gets its push once', async () => {
   const before = await slot.startService(BY_HAND);
   const { userId, ids } = await mobile.userWith('quick', 'slow');
-  slot.fcm.fail({ token: 'slow', failure: { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' } });
+  mobile.refuse('slow', 'UNAVAILABLE', { retryAfter: '3600' });
   const jobId = await mobile.publishTo(userId);
   await eventually('one device to have it, the other to wait', async () => {
     const { quick, slow } = await mobile.sends(jobId, ids);
@@ -55,35 +49,6 @@ test('I49 M8 a Temporal that has lost everything: jobs under way are taken up, a
   expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0, failed: 0 });
 });
 
-test('I49 M8 a PostgreSQL that was put back: what it has forgotten of a moment ago is not sent again, what is older under the same push id', async () => {
-  await slot.startService(BY_HAND);
-  const { userId, ids } = await mobile.userWith('kept', 'forgotten');
-  slot.fcm.fail({ token: 'forgotten', failure: { kind: 'error', error: 'UNAVAILABLE' } });
-  const jobId = await mobile.publishTo(userId);
-  await eventually('one device to have it, the other to wait', async () => {
-    const { kept, forgotten } = await mobile.sends(jobId, ids);
-    return kept?.status === 'sent' && forgotten!.attempts > 0;
-  });
-  const { putBack } = await keepRows(slot.db);
-  slot.fcm.heal();
-  await mobile.settled(jobId);
-  await mobile.ended(jobId);
-  const sent = mobile.requests()['forgotten']!;
-  for (const again of [0, 1]) {
-    await putBack();
-    await tenMinutesPass();
-    if (again > 0) await redisForgets();
-    expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
-    expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
-    await mobile.ended(jobId);
-    expect(mobile.requests()).toEqual({ kept: 1, forgotten: sent + again });
-  }
-  const pushIds = slot.fcm.requests
-    .filter(({ token }) => token === 'forgotten')
-    .map(({ body }) => (body.message['data'] as { push_id: string }).push_id);
-  expect(new Set(pushIds).size).toBe(1);
-});
-
 test.each([
   { forgotten: 'the list of devices', sql: 'DELETE FROM notifications.notification_sends' },
   {
@@ -95,30 +60,28 @@ test.each([
   async ({ sql }) => {
     await slot.startService(BY_HAND);
     const { userId, ids } = await mobile.userWith('quick', 'slow');
-    const { promise: until, resolve: answer } = Promise.withResolvers<void>();
-    slot.fcm.fail({ token: 'slow', failure: { kind: 'hold', until }, times: 1 });
+    const answers = holdAnswers();
+    slot.fcm.fail({ token: 'slow', failure: answers.failure, times: 1 });
     const jobId = await mobile.publishTo(userId);
-    await eventually('one device to have it, the other to be asked for', async () => {
-      const { quick: first } = await mobile.sends(jobId, ids);
-      return first?.status === 'sent' && mobile.requests()['slow'] === 1;
-    });
+    await answers.arrived;
+    await eventually(
+      'the other device to have it',
+      async () => (await mobile.sends(jobId, ids))['quick']?.status === 'sent',
+    );
     await slot.db.query(sql);
-    answer();
+    answers.release();
     await mobile.ended(jobId);
     await tenMinutesPass();
 
     expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1, failed: 0 });
     expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
     expect(mobile.requests()['quick']).toBe(1);
-    const pushIds = slot.fcm.requests.map(
-      ({ token, body }) => `${token} ${(body.message['data'] as { push_id: string }).push_id}`,
-    );
-    expect(new Set(pushIds).size).toBe(2);
+    for (const token of ['quick', 'slow']) expect(mobile.pushIdsTo(token)).toHaveLength(1);
   },
 );
 
 test('I52 a Redis that was put back may have forgotten that jobs were given again: it gives them once more, also when PostgreSQL was started since', async () => {
-  await slot.startService({ ...BY_HAND });
+  await slot.startService(BY_HAND);
   const { userId } = await mobile.userWith('device');
   const jobId = await mobile.publishTo(userId);
   await mobile.settled(jobId);
@@ -132,19 +95,14 @@ test('I52 a Redis that was put back may have forgotten that jobs were given agai
   // What PostgreSQL lost, and what Redis knew of that.
   await slot.db.query('DELETE FROM notifications.notification_log WHERE job_id = $1', [jobId]);
   await slot.redis.set(key, `${Number.parseInt(before)} 0`);
-  await eventually('the job to be written down again', async () => {
-    const { rows } = await slot.db.query('SELECT FROM notifications.notification_log WHERE job_id = $1', [
-      jobId,
-    ]);
-    return rows.length === 1;
-  });
+  await eventually('the job to be written down again', () => mobile.logRow(jobId));
   expect(slot.logs.filter(({ reason }) => String(reason).startsWith('Redis fell back'))).toHaveLength(1);
 });
 
 test('I49 a job that is worked on is left alone, and one that an operator has terminated goes on', async () => {
   await slot.startService(BY_HAND);
   const { userId } = await mobile.userWith('slow');
-  slot.fcm.fail({ token: 'slow', failure: { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' } });
+  mobile.refuse('slow', 'UNAVAILABLE', { retryAfter: '3600' });
   const jobId = await mobile.publishTo(userId);
   await eventually('a first attempt', async () => mobile.requests()['slow'] === 1);
   await tenMinutesPass();

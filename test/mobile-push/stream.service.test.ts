@@ -7,60 +7,65 @@ import { GROUP, JOBS, QUICK, mobileOfEachTest } from './jobs.ts';
 const slot = slotOfEachTest();
 const mobile = mobileOfEachTest(slot);
 
-/** Gives all entries to a consumer that never acknowledges any. */
-async function deliverToTheDead(): Promise<void> {
+/** Gives all entries to a consumer that never acknowledges any. @param deliveries of some so far. */
+async function deliverToTheDead(deliveries: Record<string, number> = {}): Promise<void> {
   await slot.redis.xgroup('CREATE', JOBS, GROUP, '0', 'MKSTREAM');
   await slot.redis.xreadgroup('GROUP', GROUP, 'dead', 'COUNT', 100, 'STREAMS', JOBS, '>');
+  for (const [id, count] of Object.entries(deliveries))
+    await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, id, 'RETRYCOUNT', count);
 }
+const acknowledged = () => eventually('the acknowledgements', async () => (await mobile.pending()) === 0);
 
-test('M2 an entry that was delivered five times is given up, recorded, and can be replayed', async () => {
+/** Writes the job of another entry down. */
+const writeDown = (jobId: string, userId: string) =>
+  slot.db.query(
+    `INSERT INTO notifications.notification_log (job_id, user_id, content, entry_hash)
+     VALUES ($1, $2, $3, 'another')`,
+    [jobId, userId, { title: 'T', data: {} }],
+  );
+
+test('M2 of what a dead consumer had, one delivered five times is given up, recorded and can be replayed; one that was deleted is lost, unless its job is known', async () => {
   const { userId } = await mobile.userWith('phone');
-  const jobId = await mobile.publishTo(userId);
+  const before = await slot.startService(QUICK);
+  const unacknowledged = await mobile.publishTo(userId);
+  await mobile.settled(unacknowledged);
+  await before.stop();
+  await slot.redis.xgroup('DESTROY', JOBS, GROUP);
+  const givenUp = await mobile.publishTo(userId);
   const last = await mobile.publishTo(userId);
-  await deliverToTheDead();
-  await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, jobId, 'RETRYCOUNT', 5);
-  await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, last, 'RETRYCOUNT', 4);
+  const known = await mobile.publishTo(userId);
+  await writeDown(known, userId);
+  const lost = await mobile.publishTo(userId);
+  await deliverToTheDead({ [givenUp]: 5, [last]: 4, [unacknowledged]: 9 });
+  await slot.redis.xdel(JOBS, known, lost);
   await slot.startService(QUICK);
 
-  expect(await mobile.settled(last)).toMatchObject({ status: 'sent' });
-  expect(await mobile.settled(jobId)).toMatchObject({
+  for (const jobId of [last, known]) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
+  expect(await mobile.settled(givenUp)).toMatchObject({
     status: 'max_retries',
     error_message: 'delivered 5 times without being taken',
   });
-  await eventually('the acknowledgements', async () => (await mobile.pending()) === 0);
+  await acknowledged();
+  expect(await mobile.logRow(unacknowledged)).toMatchObject({ status: 'sent' });
+  expect(mobile.requests()).toEqual({ phone: 3 });
   expect(mobile.logged('notifications.max_retries')).toEqual([
-    expect.objectContaining({ job_id: jobId, deliveries: 5, level: 'error' }),
+    expect.objectContaining({ job_id: givenUp, deliveries: 5, level: 'error' }),
   ]);
+  expect(slot.logs).toContainEqual(
+    expect.objectContaining({ level: 'error', stream: JOBS, entries: 1, job_ids: [lost] }),
+  );
 
-  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, mobileReplay(jobId, 'user', {}));
-  await eventually('the job to be sent', async () => (await mobile.logRow(jobId))?.status === 'sent');
-});
-
-test('M2 an entry whose acknowledgement alone was missing is not given up', async () => {
-  const { userId } = await mobile.userWith('phone');
-  const first = await slot.startService(QUICK);
-  const jobId = await mobile.publishTo(userId);
-  await mobile.settled(jobId);
-  await first.stop();
-  await slot.redis.xgroup('DESTROY', JOBS, GROUP);
-  await deliverToTheDead();
-  await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, jobId, 'RETRYCOUNT', 9);
-  await slot.startService(QUICK);
-
-  await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
-  expect(await mobile.logRow(jobId)).toMatchObject({ status: 'sent' });
-  expect(mobile.logged('notifications.max_retries')).toEqual([]);
-  expect(mobile.requests()).toEqual({ phone: 1 });
+  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, mobileReplay(givenUp, 'user', {}));
+  await mobile.sent(givenUp);
 });
 
 describe('a stream that begins again and gives ids once more', () => {
   const rowsOf = async (id: string) => {
-    const { rows } = await slot.db.query<{ job_id: string; user_id: string; status: string }>(
-      `SELECT job_id, user_id, status FROM notifications.notification_log WHERE job_id LIKE $1 || '%'
-        ORDER BY created_at`,
+    const { rows } = await slot.db.query<{ user_id: string; status: string }>(
+      `SELECT user_id, status FROM notifications.notification_log WHERE job_id LIKE $1 || '%' ORDER BY created_at`,
       [id],
     );
-    return rows;
+    return rows.map(({ user_id, status }) => [user_id, status]);
   };
   /** As an empty Redis does whose clock is behind. */
   const publishAgain = async (id: string, ...fields: string[]) => {
@@ -90,11 +95,8 @@ describe('a stream that begins again and gives ids once more', () => {
         return value('last-delivered-id') === id && value('pending') === 0;
       });
     }
-    await eventually('all to be sent', async () => {
-      const rows = await rowsOf(id);
-      return rows.every(({ status }) => status !== 'pending');
-    });
-    expect((await rowsOf(id)).map(({ user_id, status }) => [user_id, status])).toEqual([
+    await eventually('all to be sent', async () => !(await rowsOf(id)).some(([, end]) => end === 'pending'));
+    expect(await rowsOf(id)).toEqual([
       [a.userId, 'sent'],
       [b.userId, 'sent'],
       [b.userId, 'sent'],
@@ -106,43 +108,17 @@ describe('a stream that begins again and gives ids once more', () => {
 
   test('kinds-F4 M2 a job that is given up does not give up the one that had its id', async () => {
     const [a, b] = [await mobile.userWith('phone of A'), await mobile.userWith('phone of B')];
-    const first = await slot.startService(QUICK);
-    slot.fcm.fail({
-      token: 'phone of A',
-      failure: { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' },
-    });
-    const id = await mobile.publishTo(a.userId);
-    await eventually('the attempt', async () => mobile.requests()['phone of A'] === 1);
-    await first.stop();
-    await publishAgain(id, 'userId', b.userId, 'title', 'Secret title');
-    await deliverToTheDead();
-    await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, id, 'RETRYCOUNT', 5);
+    const id = await mobile.publishTo(b.userId);
+    await writeDown(id, a.userId);
+    await deliverToTheDead({ [id]: 5 });
     await slot.startService(QUICK);
 
-    await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
-    expect((await rowsOf(id)).map(({ user_id, status }) => [user_id, status])).toEqual([
+    await acknowledged();
+    expect(await rowsOf(id)).toEqual([
       [a.userId, 'pending'],
       [b.userId, 'max_retries'],
     ]);
   });
-});
-
-test('M2 entries that were deleted while pending are counted as lost, unless their job is written down', async () => {
-  const { userId } = await mobile.userWith('phone');
-  const known = await mobile.publishTo(userId);
-  const lost = await mobile.publishTo(userId);
-  await slot.db.query(
-    'INSERT INTO notifications.notification_log (job_id, user_id, channel, content) VALUES ($1, $2, $3, $4)',
-    [known, userId, 'c', { title: 'T', body: 'B', channel: 'c', data: {} }],
-  );
-  await deliverToTheDead();
-  await slot.redis.xdel(JOBS, known, lost);
-  await slot.startService(QUICK);
-
-  expect(await mobile.settled(known)).toMatchObject({ status: 'sent' });
-  expect(slot.logs.filter(({ level }) => level === 'error')).toEqual([
-    expect.objectContaining({ stream: JOBS, entries: 1, job_ids: [lost] }),
-  ]);
 });
 
 test('M1 M2 the consumer survives the loss of its connection and of its group', async () => {
@@ -174,11 +150,10 @@ test('M1 M2 while PostgreSQL is away entries wait and spend none of their delive
     slot.logs.some(({ msg }) => msg === 'PostgreSQL or Temporal is away; mobile jobs wait'),
   );
   await eventually('an entry that is old enough to be claimed thrice, and is kept', async () => {
-    const [entry] = (await slot.redis.xpending(JOBS, GROUP, jobId, jobId, 1)) as [
-      [id: string, consumer: string, idleMs: number, deliveries: number],
+    const [[, , idleMs, deliveries]] = (await slot.redis.xpending(JOBS, GROUP, jobId, jobId, 1)) as [
+      [string, string, number, number],
     ];
-    const ageMs = Date.now() - Number(jobId.split('-')[0]);
-    return ageMs > 1_000 && entry[2] < 300 && entry[3] === 1;
+    return Date.now() - Number(jobId.split('-')[0]) > 1_000 && idleMs < 300 && deliveries === 1;
   });
   await outage.restore();
 
@@ -187,15 +162,13 @@ test('M1 M2 while PostgreSQL is away entries wait and spend none of their delive
 });
 
 test('M8 M10 a service that stops in the middle loses nothing and sends nothing twice', async () => {
-  const users = await Promise.all(
-    Array.from({ length: 30 }, (_, index) => mobile.userWith(`phone-${index}`)),
-  );
+  const phones = Array.from({ length: 30 }, (_, index) => `phone-${index}`);
+  const users = await Promise.all(phones.map((phone) => mobile.userWith(phone)));
   const answers = holdAnswers();
-  for (let index = 5; index < users.length; index += 1)
-    slot.fcm.fail({ token: `phone-${index}`, failure: answers.failure });
+  for (const token of phones.slice(5)) slot.fcm.fail({ token, failure: answers.failure });
   const first = await slot.startService(QUICK);
   const jobs = await Promise.all(users.map(({ userId }) => mobile.publishTo(userId)));
-  for (const jobId of jobs.slice(0, 5)) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
+  for (const jobId of jobs.slice(0, 5)) await mobile.sent(jobId);
   await answers.arrived;
   const stopping = first.stop();
   answers.release();
@@ -203,7 +176,7 @@ test('M8 M10 a service that stops in the middle loses nothing and sends nothing 
   await slot.startService(QUICK);
 
   for (const jobId of jobs) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
-  expect(mobile.requests()).toEqual(Object.fromEntries(users.map((_, index) => [`phone-${index}`, 1])));
+  expect(mobile.requests()).toEqual(Object.fromEntries(phones.map((phone) => [phone, 1])));
 });
 
 test('M10 a service with credentials that cannot be used does not start, and says why', async () => {
