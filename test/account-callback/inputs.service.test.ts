@@ -1,13 +1,21 @@
-/** Entries as they are kept: which one is in force, who takes part, and what is noted as late. */
+/**
+ * Entries as they are kept: which one is in force, who takes part, and what is noted as late; and their consumer group, when
+ * PostgreSQL is put back.
+ */
 import { beginPage } from '../../activities/account-callback/callback-rows.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
-import { DAY, HOUR, MIDNIGHT, day, hour, track, untrack, benchOfTests } from './callbacks.ts';
+import { DEFAULT_INPUT_STREAM as STREAM } from '../../api/account-callback/input.ts';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { DAY, HOUR, MIDNIGHT, benchOfTests, day, hour, inputsTaken, track, untrack } from './callbacks.ts';
+import { eventually } from '../harness.ts';
+import { keepRows } from '../put-back.ts';
 
 const bench = benchOfTests();
 afterEach(() => bench.empty());
 
 const START = MIDNIGHT - HOUR;
+const LONG_AGO = MIDNIGHT - 1_000 * HOUR;
 const NOTHING = { late: 0, untracked: 0 };
 const put = (id: string, ...inputs: CallbackInput[]) =>
   storeInputs(
@@ -110,4 +118,59 @@ test('C2 a tracking that does not catch up in time is named, and an operator rel
   await expect(callbacks.release(['late'])).rejects.toThrow('no such tracking');
   await put('2-0', day('late', MIDNIGHT - DAY));
   expect(await trackingOf('late')).toMatchObject({ is_waited_for: true, caught_up: '2026-03-28' });
+});
+
+const hoursOf = (user: string) =>
+  bench.rows('SELECT FROM notification.callback_snapshots WHERE user_id = $1', [user]);
+const kept = (user: string) =>
+  eventually(`the hour of ${user}`, async () => (await hoursOf(user)).length === 1);
+
+test('I52 C7 inputs that a PostgreSQL has forgotten that was put back are taken again, and those of long ago are removed', async () => {
+  const { redis, db } = bench.slot;
+  const hourAgo = Date.now() - 3_600_000;
+  const old = redis.pipeline();
+  for (let n = 1; n <= 250; n += 1) {
+    old.xadd(STREAM, `${hourAgo}-${n}`, 'payload', JSON.stringify(hour('OLD', LONG_AGO + n * HOUR)));
+  }
+  await old.exec();
+  const service = await bench.startService();
+  await eventually('the old ones', async () => (await hoursOf('OLD')).length === 250);
+  const beat = async () =>
+    (await redis.get(
+      `notification:stream_beats:account-callback:${Buffer.from(STREAM).toString('base64url')}`,
+    )) ?? '';
+  const look = async () => {
+    const then = await beat();
+    await eventually('a look', async () => (await beat()) !== then);
+  };
+  await look();
+  const { putBack } = await keepRows(db);
+  await appendInputs(redis, [hour('FORGOTTEN', LONG_AGO)]);
+  await kept('FORGOTTEN');
+  await inputsTaken(redis);
+  await look();
+  await putBack();
+  await eventually('it to be taken again', async () => (await hoursOf('FORGOTTEN')).length === 1);
+  await inputsTaken(redis);
+  expect(
+    bench.slot.logs.filter(({ reason }) => String(reason).startsWith('PostgreSQL fell back')),
+  ).toHaveLength(1);
+  await service.stop();
+  // Redis removes whole nodes of a hundred entries.
+  expect(await redis.xlen(STREAM)).toBeLessThan(150);
+  await redis.del(STREAM);
+});
+
+test('security-9 whether a period is over is judged by the clock that gave the entry its id', async () => {
+  const { redis } = bench.slot;
+  const aheadMs = Date.now() - (Date.now() % HOUR) + 3 * HOUR;
+  const payloadOf = (input: object) => ['payload', JSON.stringify(input)] as const;
+  await redis.xadd(STREAM, '*', ...payloadOf(hour('AHEAD', aheadMs)));
+  // For a reader whose clock is days behind that of Redis.
+  await redis.xadd(STREAM, `${aheadMs + 5 * 24 * HOUR}-0`, ...payloadOf(hour('LATER', aheadMs)));
+  const service = await bench.startService();
+  await kept('LATER');
+  await inputsTaken(redis);
+  expect(await hoursOf('AHEAD')).toEqual([]);
+  await service.stop();
 });
