@@ -23,24 +23,20 @@ const FAILURE = 'gateway_stream_publish_failed';
 const valueOf = (attributes: ReturnType<typeof userAttributes>, name: string) =>
   attributes.find(({ key }) => key.name === name)?.value;
 
-test('I40 a notification with a dead route says so, and is found by their number', async () => {
-  const acceptance: Acceptance = {
-    ...{ outcome: 'accepted', routeCount: 3, skipped: 1 },
-    routes: ['push:user:user-1', 'email:user:user-1'],
-  };
-  const run = await startWorkflow(
-    'notification',
-    [{ notificationId: '1-0', notificationType: 'game.turn.ready' }],
-    {
-      activities: { acceptIntent: () => acceptance } satisfies Fakes<IntentActivities>,
-      children: {
-        notificationRoute({ routeRef }) {
-          if (routeRef.startsWith('email')) return { status: 'published' };
-          throw ApplicationFailure.nonRetryable('budget spent', ROUTE_DEAD_LETTERED);
-        },
+const startNotification = (acceptance: Acceptance) =>
+  startWorkflow('notification', [{ notificationId: '1-0', notificationType: 'game.turn.ready' }], {
+    activities: { acceptIntent: () => acceptance } satisfies Fakes<IntentActivities>,
+    children: {
+      notificationRoute({ routeRef }) {
+        if (routeRef.startsWith('email')) return { status: 'published' };
+        throw ApplicationFailure.nonRetryable('budget spent', ROUTE_DEAD_LETTERED);
       },
     },
-  );
+  });
+
+test('I40 a notification with a dead route says so, and is found by their number', async () => {
+  const routes = ['push:user:user-1', 'email:user:user-1'];
+  const run = await startNotification({ outcome: 'accepted', routeCount: 3, skipped: 1, routes });
   expect(await run.result()).toMatchObject({ published: 1, skipped: 1, deadLettered: 1 });
   expect(await run.details()).toBe(
     '1 published, 1 skipped, 1 dead.\n\nDead routes need an operator until they are replayed: view Dead letters.',
@@ -49,15 +45,11 @@ test('I40 a notification with a dead route says so, and is found by their number
 });
 
 test('I40 a notification whose routes are published sets no search attribute, and one that is refused says why', async () => {
-  const start = (acceptance: Acceptance) =>
-    startWorkflow('notification', [{ notificationId: '1-0', notificationType: 'game.turn.ready' }], {
-      activities: { acceptIntent: () => acceptance } satisfies Fakes<IntentActivities>,
-    });
-  const accepted = await start({ outcome: 'accepted', routeCount: 1, skipped: 1, routes: [] });
+  const accepted = await startNotification({ outcome: 'accepted', routeCount: 1, skipped: 1, routes: [] });
   await accepted.result();
   expect(await accepted.details()).toBe('0 published, 1 skipped, 0 dead.');
   expect(accepted.searchAttributes.getAll()).toEqual([]);
-  const refused = await start({ outcome: 'idempotency_conflict', with: '9-0' });
+  const refused = await startNotification({ outcome: 'idempotency_conflict', with: '9-0' });
   await refused.result();
   expect(await refused.details()).toBe('Not accepted: `idempotency_conflict 9-0`.');
 });
@@ -88,12 +80,7 @@ test('I40 a dead letter shows cause, hint and runbook, and is found by what the 
 });
 
 test('I40 a route that waits for its next attempt is found by what failed', async () => {
-  const details = {
-    attemptCount: 1,
-    maxAttempts: 3,
-    nextAttemptAtMs: 1e12,
-    retryInMs: 60_000,
-  };
+  const details = { attemptCount: 1, maxAttempts: 3, nextAttemptAtMs: 1e12, retryInMs: 60_000 };
   const run = await startWorkflow('notificationRoute', [ROUTE], {
     activities: {
       publishRoute: () => {
@@ -115,10 +102,8 @@ test('I40 a route that waits for its next attempt is found by what failed', asyn
 test('I40 U2 an operation shows its filter and its reason', async () => {
   const start = operationStart({
     ...{ operationId: 'replay-1', kind: 'replay', rate: 20, requestedBy: 'nina' },
-    ...{
-      reason: 'INC-42 and INC-43: max@example.com asked',
-      filter: { producer: 'game_master', failure: FAILURE },
-    },
+    reason: 'INC-42 and INC-43: max@example.com asked',
+    filter: { producer: 'game_master', failure: FAILURE },
   });
   expect(start.staticSummary).toBe('replay of many, asked for by nina');
   expect(start.staticDetails).toBe(
