@@ -2,6 +2,7 @@
 import type { AccountCallbackActivities } from '../../activities/account-callback/activities.ts';
 import type { CallbackState, RetryResult } from '../../workflows/account-callback/contract.ts';
 import { CALLBACK_STATUS_QUERY, RUN_NOW_UPDATE } from '../../workflows/account-callback/contract.ts';
+import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import type { Fakes } from '../workflow-tier.ts';
 import { startWorkflow } from '../workflow-tier.ts';
 import { MINUTE, SECOND } from './values.ts';
@@ -88,7 +89,16 @@ test.each<[string, Shard, CallbackState['nextAlarm'] & object]>([
     const { run, nextAlarm, alarms } = await beginShard(shard);
     expect(nextAlarm).toEqual({ interval, atMs: run.nowMs + atMs });
     expect(await run.query<CallbackState>(CALLBACK_STATUS_QUERY)).toMatchObject({ nextAlarm: nextAlarm! });
+    expect(await run.details()).toContain(`(${interval})`);
     await run.advance(atMs);
     expect(alarms()).toHaveLength(2);
   },
 );
+
+test('I51 a shard that is to be renewed goes on in a new run with what it knows', async () => {
+  const { run } = await beginShard({ timeMs: HALF_PAST });
+  run.signal(RENEW_SIGNAL);
+  const { args } = await run.continuation();
+  const nextAlarm = { interval: 'steady', atMs: run.nowMs + 5 * MINUTE };
+  expect(args).toEqual([{ shard: 0 }, { shard: 0, nextAlarm }]);
+});

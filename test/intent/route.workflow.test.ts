@@ -166,6 +166,7 @@ test('I26 a route of a paused channel waits until it resumes, without an attempt
   await run.advance(HOUR);
   expect(route.attempts).toBe(0);
   expect(run.searchAttributes.get(STATUS)).toBe('paused');
+  expect(await run.details()).toContain('Paused');
   const before = route.tries.length;
   route.isPaused = false;
   run.signal(CHANNEL_RESUMED_SIGNAL);
@@ -310,9 +311,9 @@ test.each([
 
 test('I41 a notification with many routes has them published in slices, and counts them by their rows', async () => {
   const totals = { published: 320, skipped: 90, deadLettered: 0 };
-  const run = await startWorkflow('notification', [INTENT], {
+  const run = await startWorkflow('notification', [{ ...INTENT, dispatch: 'on_failure' }], {
     activities: {
-      acceptIntent: () => ({ outcome: 'accepted', routeCount: 410, skipped: 90 }),
+      acceptIntent: () => ({ outcome: 'accepted', routeCount: 410, skipped: 90, routes: [] }),
       publishSlice: ({ offset }) =>
         offset === 200 ? { published: 190, skipped: 0, open: 10 } : { published: 60, skipped: 45, open: 0 },
       awaitAllSettled: () => totals,
@@ -358,4 +359,14 @@ test('newcomer-2 a dead letter that an operator cancels is off the list', async 
   await run.advance(HOUR);
   run.cancel();
   await expect(run.result()).rejects.toThrow('is cancelled');
+});
+
+test('newcomer-2 a dead letter with a long history looks in a new run', async () => {
+  const run = await startDeadLetter([DEATH]);
+  const began = run.nowMs;
+  await run.advance(HOUR);
+  run.historyLength = 1_000;
+  run.signal(LOOK_SIGNAL);
+  await run.continuation();
+  expect(run.nowMs - began).toBe(HOUR);
 });

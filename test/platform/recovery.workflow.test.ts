@@ -33,6 +33,7 @@ test('I54 a recovery reconciles intents until nothing is left, and rewinds and r
     ),
   });
   expect(run.calls('rewind')).toHaveLength(4);
+  expect(await run.details()).toBe('Asked for by test: done');
 });
 
 test('I29 a retention that has not deleted everything goes on in a new run', async () => {
@@ -51,6 +52,7 @@ test('I51 a reader that is to be renewed stops reading and goes on in a new run'
     activities: { bridgeStream: () => reading },
   });
   await run.until('the reader', () => run.calls('bridgeStream').length === 1);
+  expect(await run.details()).toBe('Reads `notification:intents`; the pending activity shows how far.');
   run.signal(RENEW_SIGNAL);
   await run.advance();
   expect(reading.isCancelRequested).toBe(true);

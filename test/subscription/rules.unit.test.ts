@@ -87,6 +87,11 @@ describe('commands that wait', () => {
     ['what comes behind all waits behind them', [[], [['a']], [['a']]], [{}, { connIds: ['a'] }]],
   ])('subscription-B7a N9 %s', (_, signals, expected) => expect(queued(...signals)).toEqual(expected));
 
+  test('subscription-B7a what is no list of ids, or too long a one, names no connections', () => {
+    for (const value of [[17], ['a/b'], [], ids(MAX_CONNECTIONS + 1), 'a'])
+      expect(areConnectionIds(value)).toBe(false);
+  });
+
   test('subscription-B7a many connections make several commands; more than a run has room for make one for all', () => {
     const pages = signalsAbout(ids(MAX_WAITING_CONNECTIONS));
     expect(queued(...pages)).toEqual(pages.map(([connIds]) => ({ connIds })));

@@ -21,6 +21,7 @@ import {
   WORK_SIGNAL,
 } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
+import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import type { Fakes } from '../workflow-tier.ts';
 import { hold, silence, startWorkflow } from '../workflow-tier.ts';
 
@@ -310,18 +311,22 @@ test('N1 commands wait while the agent is closed, and are carried out one at a t
   expect(carriedOut(supervisor)).toEqual([{ connIds: many }, { connIds: ['last'] }]);
 });
 
-test('N1 a command for all is carried out page by page; one that fails is reported, and the next one is taken', async () => {
+test('N1 a command for all is carried out page by page, in another run if need be; one that fails is reported, and the next one is taken', async () => {
+  const pages = ['c500', 'c900'];
   const supervisor = await beginSupervisor({
-    reconcileConnections(_agentId, { connIds, after }) {
+    reconcileConnections(_agentId, { connIds }) {
       if (connIds) throw ApplicationFailure.nonRetryable('broken');
-      return after === undefined ? 'c500' : undefined;
+      supervisor.signal(RENEW_SIGNAL);
+      return pages.shift();
     },
   });
   supervisor.signal(RECONCILE_SIGNAL, ['one']);
   await supervisor.advance();
   supervisor.signal(RECONCILE_SIGNAL);
   await supervisor.advance();
-  expect(carriedOut(supervisor)).toEqual([{ connIds: ['one'] }, {}, { after: 'c500' }]);
+  const carried = { queue: [], current: { after: 'c900' }, done: 1 };
+  expect(supervisor.continuations[0]!.args).toEqual(['a', carried]);
+  expect(carriedOut(supervisor)).toEqual([{ connIds: ['one'] }, {}, { after: 'c500' }, { after: 'c900' }]);
   const [report, ...others] = supervisor.calls('reportError').map(({ args }) => args[0]);
   expect([report, others]).toEqual([{ agentId: 'a', kind: 'ERR INTERNAL', error: 'reconcile: broken' }, []]);
 });
