@@ -91,10 +91,8 @@ describe('the codec server', () => {
   const server = codecServerOfTests();
 
   test("I40 of browsers' origins only the Web UI's may ask, and it asks first without the token", async () => {
-    const preflight = await ask(server, {
-      method: 'OPTIONS',
-      headers: { authorization: '', origin: ORIGIN },
-    });
+    const headers = { authorization: '', origin: ORIGIN };
+    const preflight = await ask(server, { method: 'OPTIONS', headers });
     expect(preflight.status).toBe(204);
     expect(Object.fromEntries(preflight.headers)).toMatchObject({
       'access-control-allow-origin': ORIGIN,
@@ -107,12 +105,10 @@ describe('the codec server', () => {
   });
 
   const empty = (count: number) => ({ payloads: Array.from({ length: count }, () => ({})) });
-  const named = (count: number) => ({
-    payloads: [
-      {},
-      { metadata: Object.fromEntries(Array.from({ length: count }, (_, at) => [`n${at}`, ''])) },
-    ],
-  });
+  const named = (count: number) => {
+    const names = Array.from({ length: count }, (_, at) => [`n${at}`, ''] as const);
+    return { payloads: [{}, { metadata: Object.fromEntries(names) }] };
+  };
   const unopened = { metadata: { encoding: SEALED }, data: '' };
   test.each<[what: string, status: number, text: string, body: unknown]>([
     ['I40 not JSON', 400, 'not JSON', '{'],
@@ -208,16 +204,11 @@ describe('the tokens of the codec server', () => {
     const read = await decode(await signed(claims()), [...sealed, plain], { namespace: 'notify' });
     expect(read.status).toBe(200);
     const { payloads } = JSON.parse(read.text) as { payloads: { data: string }[] };
-    expect(payloads.map(({ data }) => Buffer.from(data, 'base64').toString())).toEqual([
-      '{"name":"Andromeda"}',
-      '"as it is"',
-    ]);
+    const texts = payloads.map(({ data }) => Buffer.from(data, 'base64').toString());
+    expect(texts).toEqual(['{"name":"Andromeda"}', '"as it is"']);
     expect(logged('payloads decoded').at(-1)).toMatchObject({
-      who: 'nina',
-      namespaces: ['notify'],
-      workflow_ids: ['notification/1-0'],
-      payloads: 1,
-      key_ids: ['2026'],
+      ...{ who: 'nina', namespaces: ['notify'], workflow_ids: ['notification/1-0'] },
+      ...{ payloads: 1, key_ids: ['2026'] },
     });
     expect(JSON.stringify(lines)).not.toMatch(/Andromeda|eyJ/);
   });
@@ -230,10 +221,8 @@ describe('the tokens of the codec server', () => {
     const other = Buffer.from(JSON.stringify(claims({ sub: 'eve' }))).toString('base64url');
     const secret = new TextEncoder().encode(JSON.stringify(first.jwk));
     const nowS = Math.floor(Date.now() / 1_000);
-    const wrong = [
-      ...[{ exp: nowS - 60 }, { nbf: nowS + 600 }, { iss: 'https://evil.example' }, { aud: 'another' }],
-      ...[{ sub: undefined }, { exp: undefined }],
-    ];
+    const untimely = [{ exp: nowS - 60 }, { exp: undefined }, { nbf: nowS + 600 }];
+    const wrong = [...untimely, { iss: 'https://evil.example' }, { aud: 'another' }, { sub: undefined }];
     const tokens = [
       ...(await Promise.all(wrong.map((changes) => signed(claims(changes))))),
       await signed(claims(), foreign),
@@ -354,9 +343,7 @@ describe('the codec server as a separate process', () => {
 
   test('security-2 what is open to servers that it does not call stops nothing', () => {
     const open = { NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379', TEMPORAL_ADDRESS: 'temporal:7233' };
-    expect(loadCodecConfig({ ...ENV, ...open }).wires.map(({ name }) => name)).toEqual([
-      'codec server',
-      'keys of payloads',
-    ]);
+    const { wires } = loadCodecConfig({ ...ENV, ...open });
+    expect(wires.map(({ name }) => name)).toEqual(['codec server', 'keys of payloads']);
   });
 });
