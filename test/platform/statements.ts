@@ -1,10 +1,9 @@
 /** The named statements of the product, as its modules have them, and how PostgreSQL would run them. */
-import { readFileSync } from 'node:fs';
-import { glob } from 'node:fs/promises';
+import { globSync, readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import type { Pool, PoolClient } from 'pg';
+import type { Pool } from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
 import type { Expiring } from '../../activities/retention.ts';
 import { deletionOf, overdueOf } from '../../activities/retention.ts';
@@ -13,6 +12,7 @@ const ROOT = path.join(import.meta.dirname, '../..');
 /** Rooms whose code runs in the service. */
 const ROOMS = '{activities,api,migrations,workers}/**/*.ts';
 const CONSTANT = /^(?:export )?const ([A-Z][A-Z0-9_]*)\b/gm;
+const HAS_STATEMENTS = /\btext: ?['`\n]|: Expiring\b|operationItems\(|relayedTable/;
 const QUERY = '?statements';
 
 /** Every named statement by its name. Modules keep theirs to themselves, so that they are loaded with one export more. */
@@ -31,7 +31,8 @@ export async function allStatements(): Promise<Map<string, Statement>> {
     },
   });
   try {
-    for await (const file of sources()) {
+    for (const { file, source } of sourcesOf(ROOMS)) {
+      if (!HAS_STATEMENTS.test(source)) continue;
       const module = (await import(pathToFileURL(file).href + QUERY)) as { $constants: unknown[] };
       for (const statement of statementsIn(module.$constants)) found.set(statement.name, statement);
     }
@@ -41,54 +42,38 @@ export async function allStatements(): Promise<Map<string, Statement>> {
   return found;
 }
 
+const sourcesOf = (pattern: string) =>
+  globSync(pattern, { cwd: ROOT }).map((name) => {
+    const file = path.join(ROOT, name);
+    return { name, file, source: readFileSync(file, 'utf8') };
+  });
+
 /** Names in the sources that are given to a statement, as far as they are literal: `allStatements` must find them. */
-export async function namesInSources(): Promise<string[]> {
-  const names: string[] = [];
-  for await (const file of sources()) {
-    const source = readFileSync(file, 'utf8');
-    for (const [, , name] of source.matchAll(/\bname: (['"`])([a-z_]+)\1,\s+text:/g)) names.push(name!);
-  }
-  return names;
-}
+export const namesInSources = (): string[] =>
+  sourcesOf(ROOMS).flatMap(({ source }) =>
+    [...source.matchAll(/\bname: (['"`])([a-z_]+)\1,\s+text:/g)].map(([, , name]) => name!),
+  );
 
 /**
  * Statements that the service runs without a name, or past `query` and `run`, which refuse late attempts; in excerpts. Those of
  * transactions and of its start are few and known.
  */
-export async function unnamedQueries(): Promise<string[]> {
-  const found: string[] = [];
-  for await (const file of glob('{activities,workers}/**/*.ts', { cwd: ROOT })) {
-    const source = readFileSync(path.join(ROOT, file), 'utf8');
-    for (const [, text] of source.matchAll(
-      /\.query(?:<[^()]*>)?\(\s*(?!\w+\.query\b|\{ \.\.\.statement, values \})(['"`][^'"`]*|[A-Z][A-Z_]+\b|\{)/g,
-    )) {
-      if (!KNOWN.test(text!)) found.push(`${file}: ${text}`);
-    }
-  }
-  return found;
-}
+export const unnamedQueries = (): string[] =>
+  sourcesOf('{activities,workers}/**/*.ts').flatMap(({ name, source }) =>
+    [...source.matchAll(QUERY_CALL)].flatMap(([, text]) => (KNOWN.test(text!) ? [] : [`${name}: ${text}`])),
+  );
 
+const QUERY_CALL =
+  /\.query(?:<[^()]*>)?\(\s*(?!\w+\.query\b|\{ \.\.\.statement, values \})(['"`][^'"`]*|[A-Z][A-Z_]+\b|\{)/g;
 /** The last one is a query of a workflow. */
 const KNOWN =
   /^'(?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT item|RELEASE SAVEPOINT item|ROLLBACK TO SAVEPOINT item|SELECT 1)$/;
 
-async function* sources(): AsyncGenerator<string> {
-  for await (const file of glob(ROOMS, { cwd: ROOT })) {
-    const full = path.join(ROOT, file);
-    if (/\btext: ?['`\n]|: Expiring\b|operationItems\(|relayedTable/.test(readFileSync(full, 'utf8')))
-      yield full;
-  }
-}
-
 function* statementsIn(value: unknown): Generator<Statement> {
   if (typeof value !== 'object' || value === null) return;
-  if (
-    'name' in value &&
-    'text' in value &&
-    typeof value.name === 'string' &&
-    typeof value.text === 'string'
-  ) {
-    yield { name: value.name, text: value.text };
+  const { name, text } = value as Partial<Statement>;
+  if (typeof name === 'string' && typeof text === 'string') {
+    yield { name, text };
     return;
   }
   if ('table' in value && 'since' in value) {
@@ -122,7 +107,7 @@ const HANDS_ON = new Set(['Limit', 'LockRows', 'Result', 'Subquery Scan']);
  * A limit is given, because a plan for any limit takes it for a tenth of the rows; PostgreSQL compares such a plan with
  * that of the values, and stays with the latter. It is as small beside the tables here as a batch is beside large ones.
  */
-export async function planOf(db: Pool | PoolClient, { text }: Statement): Promise<Plan> {
+export async function planOf(db: Pool, { text }: Statement): Promise<Plan> {
   const limited = text.replaceAll(/\bLIMIT \$\d+/g, 'LIMIT 100');
   const { rows } = await db.query<{ 'QUERY PLAN': [{ Plan: Plan }] }>(
     `EXPLAIN (GENERIC_PLAN, COSTS OFF, FORMAT JSON) ${limited}`,
