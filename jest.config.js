@@ -9,7 +9,7 @@
 /** Each without the folder `test` and the ending `.test.ts`. */
 const TOOLS = [
   'platform/{audit.service,install.unit,ledger.unit,tcp-proxy.unit}',
-  'platform/{command,embedded-servers,image,packages}.hard',
+  'platform/{embedded-servers,image,packages}.hard',
   'subscription/binary/{live-routers,transcripts}.unit',
 ];
 
