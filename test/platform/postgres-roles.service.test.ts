@@ -1,20 +1,29 @@
-/** An owner of the tables and a role of the service, on a real server. */
+/**
+ * An owner of the tables and a role of the service on a real server, directly and through PgBouncer in transaction mode. That
+ * statements have no name there is seen by the project `pooled`.
+ */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
+import { sessionOptions } from '../../api/postgres-session.ts';
 import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/places.ts';
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
 import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/jobs.ts';
+import { openDatabase } from '../../client/connect.ts';
+import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { createOperator } from '../../client/operator.ts';
 import { grantToService, migrateOrCheck } from '../../migrations/migrate.ts';
 import { cliOfTests } from '../command-line.ts';
-import { resourcesOf, slotOfTests } from '../harness.ts';
+import { eventually, resourcesOf, slotOfTests } from '../harness.ts';
+import { turnIntent } from '../intent/entries.ts';
+import type { Pooler } from '../pooler.ts';
+import { startPooler } from '../pooler.ts';
 import { databaseOf } from '../slots.ts';
 import { allStatements, planOf } from './statements.ts';
 
 const RUN = randomUUID().slice(0, 8);
 /** One with a capital letter: names are quoted where they must be. */
-const [OWNER, SERVICE] = [`owner_${RUN}`, `service_S${RUN}`];
+const [OWNER, SERVICE, POOLED] = [`owner_${RUN}`, `service_S${RUN}`, `pooled_${RUN}`];
 let ownerDsn: string;
 let serviceDsn: string;
 let owner: pg.Pool;
@@ -25,7 +34,9 @@ const slot = slotOfTests({ isEmpty: true });
 const bench = cliOfTests(slot);
 
 beforeAll(async () => {
-  await slot.db.query(`CREATE ROLE ${OWNER} LOGIN; CREATE ROLE "${SERVICE}" LOGIN`);
+  await slot.db.query(
+    `CREATE ROLE ${OWNER} LOGIN; CREATE ROLE "${SERVICE}" LOGIN; CREATE ROLE ${POOLED} LOGIN`,
+  );
   await slot.db.query(`ALTER DATABASE ${databaseOf(slot.slot)} OWNER TO ${OWNER}`);
   ownerDsn = dsnOf(OWNER);
   serviceDsn = dsnOf(SERVICE);
@@ -34,6 +45,9 @@ beforeAll(async () => {
 });
 
 const dsnOf = (role: string): string => Object.assign(new URL(slot.ownerDsn), { username: role }).href;
+
+/** Gives the role of the service its rights again. */
+const grant = () => grantToService(ownerDsn, SERVICE, { isDryRun: false });
 
 const setup = async (...args: string[]) => {
   const { code, steps } = await bench.setUp(args, {
@@ -75,12 +89,11 @@ test('I83 I40 setup makes tables as the owner, gives the role of the service its
 });
 
 test('I83 setup names a role that is not there, and who may not grant', async () => {
-  await expect(grantToService(ownerDsn, 'nobody_at_all', { isDryRun: false })).rejects.toThrow(
-    /there is no role nobody_at_all/,
-  );
+  const options = { isDryRun: false };
+  await expect(grantToService(ownerDsn, 'nobody', options)).rejects.toThrow('there is no role nobody');
   await owner.query(`REVOKE SELECT ON notification.routes FROM "${SERVICE}"`);
-  await expect(grantToService(serviceDsn, SERVICE, { isDryRun: false })).rejects.toThrow(/does not own/);
-  await grantToService(ownerDsn, SERVICE, { isDryRun: false });
+  await expect(grantToService(serviceDsn, SERVICE, options)).rejects.toThrow(/does not own/);
+  await grant();
 });
 
 test('I83 the role of the service changes no table, and does not say which migrations there were', async () => {
@@ -148,7 +161,7 @@ test('I83 every statement of the service and of why runs under its role', async 
   // The same look finds a right that is missing.
   await owner.query(`REVOKE UPDATE ON notification.routes FROM "${SERVICE}"`);
   expect((await refusals()).length).toBeGreaterThan(3);
-  await grantToService(ownerDsn, SERVICE, { isDryRun: false });
+  await grant();
 });
 
 test.each(['SELECT, DELETE', 'SELECT', undefined])(
@@ -190,4 +203,107 @@ test('I83 doctor says whether the role of the service may change tables', async 
   expect(await finding({ NOTIFICATION_POSTGRES_PRIMARY_DSN: ownerDsn })).toMatchObject({
     detail: expect.stringContaining('may change and drop tables'),
   });
+});
+
+async function withDatabase(
+  connectionString: string,
+  work: (db: pg.Pool) => Promise<unknown>,
+): Promise<void> {
+  const db = new pg.Pool({ connectionString, max: 1, ...sessionOptions(connectionString, 60_000) });
+  await work(db).finally(() => db.end());
+}
+
+describe('through PgBouncer', () => {
+  let pooler: Pooler;
+  let pooledDsn: string;
+
+  beforeAll(async () => {
+    const dsn = new URL(dsnOf(POOLED));
+    pooler = await startPooler(dsn.port, [POOLED]);
+    dsn.port = String(pooler.port);
+    dsn.searchParams.set('pgbouncer', 'true');
+    pooledDsn = dsn.href;
+  });
+  afterAll(() => pooler.stop());
+
+  /** Connections of before keep the settings that they began with. */
+  const endSessions = () =>
+    slot.db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [POOLED]);
+
+  test('I84 migrations do not go through it; a process says so', async () => {
+    // A role to which nothing is granted sees no migration.
+    await expect(migrateOrCheck(pooledDsn)).rejects.toThrow(/no migration goes through a pooler.*setup/);
+    const { code, stderr } = await bench.cli(['setup'], {
+      changes: { NOTIFICATION_POSTGRES_PRIMARY_DSN: pooledDsn },
+    });
+    const words = 'NOTIFICATION_POSTGRES_OWNER_DSN must lead to';
+    expect([code, stderr]).toEqual([1, expect.stringContaining(words)]);
+  });
+
+  test('I84 setup has sessions of the role begin with the time-out and the time zone, and doctor looks', async () => {
+    const changes = {
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: pooledDsn,
+      NOTIFICATION_POSTGRES_OWNER_DSN: slot.ownerDsn,
+    };
+    const sessions = async () => (await bench.findings(changes))['database sessions'];
+    await slot.db.query(`ALTER ROLE ${POOLED} SET DateStyle = 'SQL, MDY'`);
+    await endSessions();
+    await eventually('sessions without them', async () => (await sessions())?.status === 'warn');
+    const { code, stderr, steps } = await bench.setUp([], changes);
+    expect([stderr.includes('cannot'), code]).toEqual([false, 0]);
+    expect(steps).toMatchObject({ 'database sessions': 'changed' });
+    await endSessions();
+    await eventually('new sessions to have it', async () => (await sessions())?.status === 'ok');
+    await expectKnownForms(pooledDsn);
+    await withDatabase(pooledDsn, (db) =>
+      expect(db.query('SELECT pg_sleep(30)')).rejects.toMatchObject({ code: '57014' }),
+    );
+  });
+
+  test('I84 the relay of an outbox works through it', async () => {
+    await slot.db.query(await readOutboxSql());
+    const rights = `SCHEMA notification_outbox TO ${POOLED}`;
+    await slot.db.query(`GRANT USAGE ON ${rights}; GRANT ALL ON ALL TABLES IN ${rights}`);
+    const db = openDatabase(pooledDsn);
+    const relay = await startOutboxRelay({ db, redis: slot.redis, pollMs: 100 });
+    await publishToOutbox(slot.db, turnIntent(`pooled/${pooler.port}`));
+    await eventually('the row to be published', async () => relay.counts.published === 1);
+    expect((await outboxStatus(db)).counts).toMatchObject({ pending: 0, published: 1 });
+    await relay.stop();
+    await db.end();
+  });
+});
+
+/** Values that a driver reads from text come as they are, whatever server and role have. */
+async function expectKnownForms(dsn: string): Promise<void> {
+  await withDatabase(dsn, async (db) => {
+    const { rows } = await db.query(
+      `SELECT timestamptz '2026-03-01 12:00:00.5Z' AS time, interval '-1 day 90 minutes' AS span, bytea '\\x0aff' AS bytes,
+              (bytea '\\x0aff')::text AS hex, (timestamptz '2026-03-01 12:00Z')::text AS text,
+              0.1::double precision + 0.2 AS sum`,
+    );
+    expect(rows).toEqual([
+      {
+        time: new Date('2026-03-01T12:00:00.500Z'),
+        span: expect.objectContaining({ days: -1, hours: 1, minutes: 30 }),
+        bytes: Buffer.from([10, 255]),
+        hex: '\\x0aff',
+        text: '2026-03-01 12:00:00+00',
+        sum: 0.1 + 0.2,
+      },
+    ]);
+  });
+}
+
+test('bug-P5 values come in their known form, whatever settings a role has', async () => {
+  for (const setting of [
+    ...["IntervalStyle = 'sql_standard'", "DateStyle = 'SQL, DMY'", "bytea_output = 'escape'"],
+    ...['extra_float_digits = 0', "TimeZone = 'Asia/Tokyo'"],
+  ])
+    await slot.db.query(`ALTER ROLE ${POOLED} SET ${setting}`);
+  await expectKnownForms(dsnOf(POOLED));
+});
+
+test('I84 without a pooler, each session begins with the time-out', () => {
+  expect(sessionOptions(dsnOf(POOLED), 5_000)).toMatchObject({ statement_timeout: 5_000 });
 });
