@@ -36,12 +36,7 @@ async function withTemporal(work: (client: Client, temporal: EmbeddedTemporal) =
   }
 }
 
-async function found({ workflow }: Client): Promise<string[]> {
-  const ids: string[] = [];
-  for await (const { workflowId } of workflow.list({ query: `${ATTRIBUTE} = 'server'` }))
-    ids.push(workflowId);
-  return ids;
-}
+const listed = async ({ workflow }: Client) => (await workflow.count(`${ATTRIBUTE} = 'server'`)).count;
 
 test('I97 it answers with metrics and a Web UI, and has after a restart what it had before', async () => {
   await withTemporal(async (client, { uiUrl, metricsUrl }) => {
@@ -52,9 +47,9 @@ test('I97 it answers with metrics and a Web UI, and has after a restart what it 
       ...{ workflowId: 'before', taskQueue: 'nobody', args: [] },
       searchAttributes: { [ATTRIBUTE]: ['server'] },
     });
-    await eventually('it to be found by its attribute', async () => (await found(client)).length === 1);
+    await eventually('it to be found by its attribute', async () => (await listed(client)) === 1);
   });
-  await withTemporal(async (client) => expect(await found(client)).toEqual(['before']));
+  await withTemporal(async (client) => expect(await listed(client)).toBe(1));
 });
 
 const note = path.join(dataDir, 'postgres', 'migrations.json');
