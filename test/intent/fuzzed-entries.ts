@@ -8,9 +8,13 @@ import { NOTIFICATION_TYPES, audiencesOf, samplePayload } from './galaxy.ts';
 export const goodIntents = NOTIFICATION_TYPES.flatMap((type) =>
   audiencesOf(type).map((audience) => entryOf(type, {}, audience)),
 );
-export const intentEntry = fc.oneof(
-  { weight: 6, arbitrary: fc.constantFrom(...goodIntents).chain(disturbed) },
-  { weight: 1, arbitrary: fc.array(fc.tuple(bytes, bytes), { maxLength: 20 }) },
+/** One of several, each with how often it is chosen. */
+const weighted = <T>(...choices: [weight: number, fc.Arbitrary<T>][]) =>
+  fc.oneof(...choices.map(([weight, arbitrary]) => ({ weight, arbitrary })));
+
+export const intentEntry = weighted<EntryFields>(
+  [6, fc.constantFrom(...goodIntents).chain(disturbed)],
+  [1, fc.array(fc.tuple(bytes, bytes), { maxLength: 20 })],
 );
 
 /** Text of a JSON object: its members in any order, further ones, and some once more. */
@@ -18,10 +22,8 @@ const membersOf = (payload: Record<string, string | number>) => {
   const own = Object.entries(payload).map(
     ([name, value]) => [JSON.stringify(name), JSON.stringify(value)] as const,
   );
-  const name = fc.oneof(
-    { weight: 2, arbitrary: text.map((value) => JSON.stringify(value)) },
-    { weight: 1, arbitrary: fc.constantFrom(...own.map(([written]) => written)) },
-  );
+  const quoted = text.map((value) => JSON.stringify(value));
+  const name = weighted([2, quoted], [1, fc.constantFrom(...own.map(([written]) => written))]);
   const number = fc.oneof(
     fc.double().map(String),
     fc.maxSafeInteger().map(String),
@@ -30,12 +32,8 @@ const membersOf = (payload: Record<string, string | number>) => {
       .tuple(fc.integer(), fc.nat(999), fc.integer({ min: -330, max: 20 }))
       .map(([a, b, c]) => `${a}.${b}e${c}`),
   );
-  const value = fc.oneof(
-    { weight: 2, arbitrary: json },
-    { weight: 3, arbitrary: fc.json({ maxDepth: 3, stringUnit: 'binary' }) },
-    { weight: 2, arbitrary: text.map((written) => JSON.stringify(written)) },
-    { weight: 3, arbitrary: number },
-  );
+  const anyJson = fc.json({ maxDepth: 3, stringUnit: 'binary' });
+  const value = weighted([2, json], [3, anyJson], [2, quoted], [3, number]);
   const further = fc.array(fc.tuple(name, value), { maxLength: 3 });
   const space = fc.constantFrom('', '', '', ' ', '\n\t', '\u00a0');
   return fc
@@ -53,8 +51,7 @@ const userId = fc.oneof(
 );
 const userIds = fc.array(userId, { maxLength: 5 }).map((ids) => JSON.stringify(ids));
 
-const mostly = (usual: fc.Arbitrary<string>, other: fc.Arbitrary<string>) =>
-  fc.oneof({ weight: 9, arbitrary: usual }, { weight: 1, arbitrary: other });
+const mostly = (usual: fc.Arbitrary<string>, other: fc.Arbitrary<string>) => weighted([9, usual], [1, other]);
 const msBetween = (min: number, max: number) => fc.integer({ min, max }).map(String);
 
 /** Some are of the form. */
@@ -62,27 +59,20 @@ const hex = (length: number) => {
   const digits = { unit: fc.constantFrom(...'0123456789abcdef'), minLength: length, maxLength: length };
   return mostly(fc.string(digits), fc.constant('0'.repeat(length)));
 };
+const version = fc.constantFrom('00', '00', '00', '01', 'ff');
+const end = fc.constantFrom('', '', '', '\n', '-');
 const traceparents = fc.oneof(
   text,
-  fc
-    .tuple(
-      fc.constantFrom('00', '00', '00', '01', 'ff'),
-      hex(32),
-      hex(16),
-      hex(2),
-      fc.constantFrom('', '', '', '\n', '-'),
-    )
-    .map(([version, ...parts]) => [version, ...parts.slice(0, 3)].join('-') + parts[3]),
+  fc.tuple(version, hex(32), hex(16), hex(2), end).map((parts) => parts.slice(0, 4).join('-') + parts[4]),
 );
 
 /** Well-formed entries of which payload, recipients or key are strange, so that more than the first check decides. */
 export const strangeIntent: fc.Arbitrary<EntryFields> = fc
   .constantFrom(...NOTIFICATION_TYPES)
   .chain((type) => {
-    const audiences = audiencesOf(type);
     return fc.tuple(
       fc.constant(type),
-      fc.constantFrom(...audiences),
+      fc.constantFrom(...audiencesOf(type)),
       fc.record(
         {
           payload_json: membersOf(samplePayload(type)),
