@@ -157,6 +157,16 @@ export const SUBSCRIPTION_MUTANTS: HandWritten[] = [
     suite: service('subscription/supervisor', 'N14 credentials of a claim'),
   },
   {
+    id: 'subscription-connect-limit',
+    file: 'activities/subscription/router/connect.ts',
+    in: 'connectToHost',
+    node: 'removeEventListener()',
+    replace: 'undefined',
+    wrong: 'wrong time',
+    what: 'a session breaks when the time to connect has passed',
+    suite: unit('subscription/binary/session', 'N19 the time to connect'),
+  },
+  {
     id: 'subscription-sealed-context',
     file: 'api/key-box.ts',
     in: 'authenticated',

@@ -118,17 +118,3 @@ test('subscription-B1 N17 a router that answers again is asked by all again', as
   await smp.start();
   expect(new Set(outcomesOf(await messaging.deleteNotifierKeys(queues)))).toEqual(new Set(['ok']));
 });
-
-test('N17 closing ends what is under way, and nothing is sent any more', async () => {
-  const messaging = connect();
-  const queues = await makeQueueRefs([1]);
-  smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL' });
-  const underWay = messaging.deleteNotifierKeys(queues);
-  await eventually('the command to arrive', async () => smp.calls.some(({ op }) => op === 'NDEL'));
-
-  await messaging.close();
-  expect(outcomesOf(await underWay)).toEqual(['AGENT INACTIVE']);
-  const calls = smp.calls.length;
-  expect(outcomesOf(await messaging.deleteNotifierKeys(queues))).toEqual(['AGENT INACTIVE']);
-  expect(smp.calls.length).toBe(calls);
-});

@@ -113,6 +113,8 @@ async function connectToHost(
   } catch (error) {
     socket.destroy();
     throw error;
+  } finally {
+    signal.removeEventListener('abort', late);
   }
 }
 

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { connect, createServer } from 'node:net';
 import { duplexPair } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
 import type { Transmission } from '../../../activities/subscription/router/blocks.ts';
 import {
   longString,
@@ -242,6 +243,15 @@ test('N19 each user has its own session, which is held, and opened again after i
   expect([held, opened, await ask('one')]).toEqual([2, 3, 'AGENT INACTIVE']);
 });
 
+test('N19 the time to connect ends no session that was opened in time', async () => {
+  const server = await startRouter({ onBlock: answering('PONG') });
+  const { ask } = openSessions({ timeoutMs: 1_000 });
+  expect(await ask(server.address)).toEqual(['PONG']);
+  await setTimeout(1_200);
+  expect(await ask(server.address)).toEqual(['PONG']);
+  expect(server.sessions()).toBe(1);
+});
+
 test('N19 a session that could not be opened is forgotten among many others, and harms no other session', async () => {
   expectNo('unhandledRejection');
   const silent = createServer((socket) => void socket.on('error', () => undefined));
@@ -304,21 +314,23 @@ test('N19 what is larger than a block is refused by itself', async () => {
   ]);
 });
 
-test('N19 closing waits for no router that is silent, before TLS or after it', async () => {
+test('N17 N19 closing waits for no router that is silent: before TLS, after it, or once it was asked', async () => {
   const accepted: unknown[] = [];
   const beforeTls = createServer((socket) => void accepted.push(socket));
   const port = await listen(beforeTls);
   ends.push(() => beforeTls.close());
   const afterTls = await startRouter({ helloParts: 0 });
+  const blocks: unknown[] = [];
+  const afterHello = await startRouter({ onBlock: (_, transmissions) => blocks.push(transmissions) });
   const { ask, close } = openSessions({ timeoutMs: 600_000 });
-  const asked = [ask({ ...afterTls.address, port }), ask(afterTls.address)];
+  const asked = [ask({ ...afterTls.address, port }), ask(afterTls.address), ask(afterHello.address)];
   await eventually(
-    'both to be connected to',
-    async () => accepted.length === 1 && afterTls.connected() === 1,
+    'all to be under way',
+    async () => accepted.length === 1 && afterTls.connected() === 1 && blocks.length > 0,
   );
   await close();
 
-  expect(await Promise.all(asked)).toEqual(Array(2).fill(['AGENT INACTIVE']));
+  expect(await Promise.all(asked)).toEqual(Array(3).fill(['AGENT INACTIVE']));
   await eventually('the socket to be closed', async () => afterTls.connected() === 0);
 });
 
