@@ -61,4 +61,5 @@ test('U2 the row of an operation says who paused it; an order by a name that can
 test('U2 an operation that finds nothing is done', async () => {
   const run = await begin({ counts: { total: 0, done: 0, ordered: 0 }, isLeft: false });
   expect(await run.result()).toMatchObject({ status: 'done' });
+  expect(run.calls('endOperation').map(({ args }) => args)).toEqual([['replay-1', 'done']]);
 });

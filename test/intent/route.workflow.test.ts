@@ -169,8 +169,10 @@ test('I26 a route of a paused channel waits until it resumes, without an attempt
   expect(await run.details()).toContain('Paused');
   const before = route.tries.length;
   route.isPaused = false;
+  const resumedMs = run.nowMs;
   run.signal(CHANNEL_RESUMED_SIGNAL);
   expect(await run.result()).toEqual({ status: 'published' });
+  expect(run.nowMs).toBe(resumedMs);
   expect(route.tries).toHaveLength(before + 1);
 });
 
@@ -369,4 +371,16 @@ test('newcomer-2 a dead letter with a long history looks in a new run', async ()
   run.signal(LOOK_SIGNAL);
   await run.continuation();
   expect(run.nowMs - began).toBe(HOUR);
+});
+
+test('I20 a route whose first attempt another workflow has made goes on from its result', async () => {
+  const details = { attemptCount: 1, maxAttempts: 5, nextAttemptAtMs: 0, retryInMs: MIN_MS };
+  const first = { status: 'failed', classification: CLASSIFICATION, details } as const;
+  const run = await startWorkflow('notificationRoute', [{ ...KEY, first }], {
+    activities: { publishRouteWhenPossible: () => ({ status: 'published' }) } satisfies Activities,
+  });
+  const began = run.nowMs;
+  expect(await run.result()).toEqual({ status: 'published' });
+  expect(run.nowMs - began).toBe(MIN_MS);
+  expect(run.calls('publishRouteWhenPossible')).toHaveLength(1);
 });

@@ -309,6 +309,8 @@ test('N1 commands wait while the agent is closed, and are carried out one at a t
   await supervisor.update(OPEN_UPDATE);
   await supervisor.advance();
   expect(carriedOut(supervisor)).toEqual([{ connIds: many }, { connIds: ['last'] }]);
+  // At its start, and when it was opened.
+  expect(supervisor.calls('kickDue')).toHaveLength(2);
 });
 
 test('N1 a command for all is carried out page by page, in another run if need be; one that fails is reported, and the next one is taken', async () => {
