@@ -8,6 +8,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RedisOptions } from 'ioredis';
 import { Redis } from 'ioredis';
+import { given } from '../../api/given.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
 import type { RedisPlace } from '../../config/variables.ts';
@@ -16,17 +17,16 @@ import { findRedis } from '../../dev/servers/redis.ts';
 import type { RunningServer } from '../../dev/servers/server-process.ts';
 import { startServer } from '../../dev/servers/server-process.ts';
 import { cliOfEachTest } from '../command-line.ts';
-import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import type { RedisServer, RedisServers } from '../redis-servers.ts';
+import { eventually, slotOfEachTest } from '../harness.ts';
+import { ofEachTest } from '../of-tests.ts';
+import type { RedisServer } from '../redis-servers.ts';
 import { createRedisServers } from '../redis-servers.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
-import type { Shop } from './shop.ts';
 import { createShop } from './shop.ts';
 import { turnIntent } from './entries.ts';
+import { countOf } from './rows.ts';
 
 const NAME = 'notifications';
-const SENTINELS = 3;
 const PASSWORD = 'sentinels-5cf0a91be37d';
 /** Everything is there within a minute on a machine that has little else to do. */
 const LIMIT_MS = 240_000;
@@ -37,90 +37,78 @@ const PRODUCER = 'producer';
 /** Before each death, ms: shorter and longer than an outbound stream takes to settle, which is six leases. */
 const PAUSES_MS = [500, 4_000, 13_000, 2_500, 300, 12_500, 3_500, 800, 13_500, 1_000];
 
-let slot: Slot;
-let redis: RedisServers;
 let sentinels: Sentinels | undefined;
 let relay: OutboxRelay | undefined;
-/** The producer's own database, and its connection to Redis. */
-let shop: Shop;
+/** The producer's connection to Redis. */
 let client: Redis | undefined;
-
-beforeEach(async () => {
-  slot = await takeSlot();
-  redis = await createRedisServers();
-  shop = await createShop(slot, slot.ownerDsn);
-});
+// The services end before the servers that they use.
 afterEach(async () => {
   await relay?.stop();
   client?.disconnect();
-  relay = client = undefined;
   await slot.stopServices();
   await sentinels?.stop();
-  sentinels = undefined;
-  await redis.stop();
-  await shop.drop();
-  await slot.release();
+  relay = client = sentinels = undefined;
 });
-
+const slot = slotOfEachTest();
+const redis = ofEachTest(createRedisServers, (servers) => servers.stop());
+/** The producer's own database. */
+const shop = ofEachTest(
+  () => createShop(slot, slot.ownerDsn),
+  (made) => made.drop(),
+);
 const cli = cliOfEachTest(() => slot);
 
 type Sentinels = Awaited<ReturnType<typeof startSentinels>>;
+type Address = RedisServer['address'];
+
+const inTime = <T>(what: string, probe: () => Promise<T | undefined | false>) =>
+  eventually(what, probe, LIMIT_MS);
 
 /** @param said field, value, ... */
 const has = (said: string[] = [], wanted: Record<string, string>): boolean =>
   Object.entries(wanted).every(([field, value]) => said[said.indexOf(field) + 1] === value);
 
-/** As many as outvote one, which watch over a master and its replicas. @param password that they ask for. */
-async function startSentinels(master: { host: string; port: number }, password?: string) {
+/** Three, which outvote one, and watch over a master and its replicas. @param password that they ask for. */
+async function startSentinels(master: Address, password?: string) {
   const folder = await mkdtemp(path.join(tmpdir(), 'redis-sentinels-'));
   const command = await findRedis(() => undefined);
-  const running: RunningServer[] = [];
-  const clients: Redis[] = [];
-  const addresses: { host: string; port: number }[] = [];
-  for (let at = 1; at <= SENTINELS; at += 1) {
-    const port = await freePort();
-    const file = path.join(folder, `sentinel-${at}.conf`);
+  const running: { server: RunningServer; client: Redis; address: Address }[] = [];
+  for (const name of ['sentinel-1', 'sentinel-2', 'sentinel-3']) {
+    const address = { host: LOOPBACK, port: await freePort() };
+    const file = path.join(folder, `${name}.conf`);
+    const secrets = password ? [`requirepass ${password}`, `sentinel sentinel-pass ${password}`] : [];
+    const lines = [
+      `bind ${LOOPBACK}`,
+      `port ${address.port}`,
+      `dir ${folder}`,
+      ...secrets,
+      `sentinel monitor ${NAME} ${master.host} ${master.port} 2`,
+      `sentinel down-after-milliseconds ${NAME} 1000`,
+      `sentinel failover-timeout ${NAME} 5000`,
+    ];
     // They write what they learn into it.
-    await writeFile(
-      file,
-      [
-        `bind ${LOOPBACK}`,
-        `port ${port}`,
-        `dir ${folder}`,
-        ...(password === undefined ? [] : [`requirepass ${password}`, `sentinel sentinel-pass ${password}`]),
-        `sentinel monitor ${NAME} ${master.host} ${master.port} 2`,
-        `sentinel down-after-milliseconds ${NAME} 1000`,
-        `sentinel failover-timeout ${NAME} 5000`,
-        '',
-      ].join('\n'),
-    );
+    await writeFile(file, `${lines.join('\n')}\n`);
     const client = new Redis({
-      ...{ host: LOOPBACK, port, lazyConnect: true, enableReadyCheck: false, maxRetriesPerRequest: 0 },
-      ...(password === undefined ? {} : { password }),
+      ...{ ...address, lazyConnect: true, enableReadyCheck: false, maxRetriesPerRequest: 0 },
+      ...given({ password }),
     });
     client.on('error', () => undefined);
-    clients.push(client);
-    running.push(
-      await startServer({
-        name: `sentinel-${at}`,
-        title: 'Redis Sentinel',
-        dataDir: folder,
-        command,
-        args: [file, '--sentinel'],
-        ports: [{ port, name: 'Redis Sentinel' }],
-        ready: () => client.ping().then(() => undefined),
-        report: () => undefined,
-      }),
-    );
-    addresses.push({ host: LOOPBACK, port });
+    const server = await startServer({
+      ...{ name, title: 'Redis Sentinel', dataDir: folder, command, args: [file, '--sentinel'] },
+      ports: [{ port: address.port, name: 'Redis Sentinel' }],
+      ready: () => client.ping().then(() => undefined),
+      report: () => undefined,
+    });
+    running.push({ server, client, address });
   }
 
   /** Of those that answer. */
   async function saidByAll<T>(...words: [string, ...string[]]): Promise<T[]> {
-    const results = await Promise.allSettled(clients.map((client) => client.call('SENTINEL', ...words)));
+    const results = await Promise.allSettled(running.map(({ client }) => client.call('SENTINEL', ...words)));
     return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value as T] : []));
   }
 
+  /** Where the master is by the word of most of them, as host:port. */
   async function masterOfMost(): Promise<string> {
     const said = (await saidByAll<string[]>('get-master-addr-by-name', NAME)).map((parts) => parts.join(':'));
     const most = said.find((one) => said.filter((other) => other === one).length >= 2);
@@ -129,66 +117,53 @@ async function startSentinels(master: { host: string; port: number }, password?:
   }
 
   return {
-    addresses,
-    /** As `NOTIFICATION_REDIS_SENTINELS` has them. */
-    list: addresses.map(({ host, port }) => `${host}:${port}`).join(','),
-    /** Where the master is by the word of most of them, as host:port. */
+    addresses: running.map(({ address }) => address),
     master: masterOfMost,
 
     awaitOther: (than: string) =>
-      eventually(
-        `another master than ${than}`,
-        async () => {
-          const now = await masterOfMost();
-          return now !== than && now;
-        },
-        LIMIT_MS,
-      ),
+      inTime(`another master than ${than}`, async () => {
+        const now = await masterOfMost();
+        return now !== than && now;
+      }),
 
     /** Until all of them know each other and a replica that follows, which a failover needs. */
     awaitReplica: () =>
-      eventually(
-        'all sentinels to know each other and the replica',
-        async () => {
-          const masters = await saidByAll<string[]>('master', NAME);
-          const replicas = await saidByAll<string[][]>('replicas', NAME);
-          return (
-            masters.every((said) => has(said, { 'num-other-sentinels': '2', flags: 'master' })) &&
-            replicas.every(
-              ([said, ...more]) =>
-                more.length === 0 && has(said, { flags: 'slave', 'master-link-status': 'ok' }),
-            )
-          );
-        },
-        LIMIT_MS,
-      ),
+      inTime('all sentinels to know each other and the replica', async () => {
+        const masters = await saidByAll<string[]>('master', NAME);
+        const replicas = await saidByAll<string[][]>('replicas', NAME);
+        return (
+          masters.every((said) => has(said, { 'num-other-sentinels': '2', flags: 'master' })) &&
+          replicas.every(
+            ([said, ...more]) =>
+              more.length === 0 && has(said, { flags: 'slave', 'master-link-status': 'ok' }),
+          )
+        );
+      }),
 
     /** Makes the replica the master while the old one lives. */
-    async switchOver() {
-      await eventually(
+    switchOver: () =>
+      inTime(
         'a sentinel to begin',
-        async () => (await clients[0]!.call('SENTINEL', 'failover', NAME)) === 'OK',
-        LIMIT_MS,
-      );
-    },
+        async () => (await running[0]!.client.call('SENTINEL', 'failover', NAME)) === 'OK',
+      ),
 
     async stopOne() {
-      clients.at(-1)!.disconnect();
-      await running.at(-1)!.stop();
+      running.at(-1)!.client.disconnect();
+      await running.at(-1)!.server.stop();
     },
 
     async stop() {
-      for (const client of clients) client.disconnect();
-      await Promise.all(running.map((server) => server.stop()));
+      for (const { client } of running) client.disconnect();
+      await Promise.all(running.map(({ server }) => server.stop()));
       await rm(folder, { recursive: true, force: true });
     },
   };
 }
 
 /** A replica of the server at an address, which sentinels find there. */
-async function startReplica(of: { host: string; port: number }): Promise<RedisServer> {
+async function startReplica({ host, port }: Address): Promise<RedisServer> {
   const replica = await redis.start();
-  await replica.client.replicaof(of.host, of.port);
+  await replica.client.replicaof(host, port);
   await eventually('the replica to follow', async () =>
     (await replica.client.info('replication')).includes('master_link_status:up'),
   );
@@ -196,8 +171,8 @@ async function startReplica(of: { host: string; port: number }): Promise<RedisSe
 }
 
 /** The environment of a client that comes through the sentinels. */
-const through = ({ list }: Sentinels, name = NAME): Record<string, string> => ({
-  NOTIFICATION_REDIS_SENTINELS: `${list}/${name}`,
+const through = ({ addresses }: Sentinels, name = NAME): Record<string, string> => ({
+  NOTIFICATION_REDIS_SENTINELS: `${addresses.map(({ host, port }) => `${host}:${port}`).join(',')}/${name}`,
   NOTIFICATION_REDIS_SENTINEL_PASSWORD: PASSWORD,
 });
 
@@ -216,8 +191,13 @@ const startService = (place: RedisPlace, env: Record<string, string> = {}) =>
     },
     { redis: place },
   );
-const startBehind = (watchers: Sentinels) =>
-  startService({ sentinels: watchers.addresses, master: NAME }, through(watchers));
+
+/** The service and a producer behind sentinels that know the master and its replica. */
+async function startBehind(watchers: Sentinels) {
+  await watchers.awaitReplica();
+  await startService({ sentinels: watchers.addresses, master: NAME }, through(watchers));
+  return startProducer({ sentinels: watchers.addresses, name: NAME, sentinelPassword: PASSWORD });
+}
 
 /** A producer whose outbox is relayed. */
 async function startProducer(
@@ -254,30 +234,22 @@ async function startProducer(
     },
   };
 }
-const startProducerBehind = ({ addresses }: Sentinels) =>
-  startProducer({ sentinels: addresses, name: NAME, sentinelPassword: PASSWORD });
 
 /** Until all intents are accepted, one for each key, and the server has their deliveries. @returns what it has to have, sorted. */
 async function allArrived(server: RedisServer, count: number): Promise<string[]> {
-  const recorded = async () =>
-    (
-      await slot.db.query<{ id: string; key: string }>(
-        'SELECT notification_id AS id, idempotency_key AS key FROM notification.records',
-      )
-    ).rows;
-  await eventually(
-    `the deliveries of ${count} intents`,
-    async () => {
-      const [{ length: accepted }, ids] = await Promise.all([recorded(), outboundIds(server.client)]);
-      if (accepted === count && new Set(ids).size >= 2 * count) return true;
-      throw new Error(`${accepted} accepted, ${ids.length} delivered`);
-    },
-    LIMIT_MS,
-  );
-  const rows = await recorded();
-  expect(rows.map(({ key }) => key).sort()).toEqual(
-    Array.from({ length: count }, (_, index) => `key-${index}`).sort(),
-  );
+  const recorded = async () => {
+    const { rows } = await slot.db.query<{ id: string; key: string }>(
+      'SELECT notification_id AS id, idempotency_key AS key FROM notification.records',
+    );
+    return rows;
+  };
+  const rows = await inTime(`the deliveries of ${count} intents`, async () => {
+    const [accepted, ids] = await Promise.all([recorded(), outboundIds(server.client)]);
+    if (accepted.length === count && new Set(ids).size >= 2 * count) return accepted;
+    throw new Error(`${accepted.length} accepted, ${ids.length} delivered`);
+  });
+  const keys = Array.from({ length: count }, (_, index) => `key-${index}`);
+  expect(rows.map(({ key }) => key).sort()).toEqual(keys.sort());
   return deliveriesTo(
     'user-1',
     rows.map(({ id }) => id),
@@ -291,17 +263,11 @@ test('I91 I46 I75 a switchover and the death of a master under load: every inten
   const master = await redis.start();
   const servers = [master, await startReplica(master.address)];
   sentinels = await startSentinels(master.address, PASSWORD);
-  await sentinels.awaitReplica();
-  await startBehind(sentinels);
-  const producer = await startProducerBehind(sentinels);
-  const ofService = {
-    ...{ NOTIFICATION_REDIS_MASTER_ADDR: '', NOTIFICATION_REDIS_DB: '0' },
-    ...through(sentinels),
-  };
-  const shown = (sentinelsFound: object, redisFound: object, changes = {}) =>
+  const producer = await startBehind(sentinels);
+  const shown = (sentinelsFound: object, redisFound: object, place = through(sentinels!)) =>
     cli.untilFound(
       { 'Redis: sentinels': sentinelsFound, Redis: redisFound },
-      { ...ofService, ...changes },
+      { NOTIFICATION_REDIS_MASTER_ADDR: '', NOTIFICATION_REDIS_DB: '0', ...place },
       LIMIT_MS,
     );
   let masterNow = await sentinels.master();
@@ -335,9 +301,7 @@ test('I91 I46 a master that is cut off from the sentinels alone is left for the 
   const address = await redis.proxyTo(master);
   const replica = await startReplica(address);
   sentinels = await startSentinels(address, PASSWORD);
-  await sentinels.awaitReplica();
-  await startBehind(sentinels);
-  const producer = await startProducerBehind(sentinels);
+  const producer = await startBehind(sentinels);
   const count = await producer.around(async () => {
     await address.set({ kind: 'refuse' });
     const others = String(await master.client.client('LIST'))
@@ -349,19 +313,17 @@ test('I91 I46 a master that is cut off from the sentinels alone is left for the 
     expect(now).toBe(`${replica.address.host}:${replica.address.port}`);
     // Nothing has told the service but the sentinels: the old master answers, and takes what the producer writes.
     expect(await master.client.role()).toContain('master');
-    await eventually(
+    await inTime(
       'the service to have left the old master',
       async () => (await connectionsOfService(master)) === 0,
-      LIMIT_MS,
     );
     expect(await master.client.role()).toContain('master');
   });
 
   await address.set({ kind: 'open' });
-  await eventually(
+  await inTime(
     'the old master to follow the new one',
     async () => String((await master.client.role())[0]) === 'slave',
-    LIMIT_MS,
   );
   const wanted = await allArrived(replica, count);
   expect(await outboundIds(replica.client)).toEqual(wanted);
@@ -398,10 +360,10 @@ test('I75 I46 a Redis that is killed with its data ten times under load loses no
   const producer = await startProducer(place);
   const count = await producer.around(async () => {
     // What a stream loses that no process has looked at yet is not known.
-    await eventually('both outbound streams to be watched', async () => {
-      const { rows } = await slot.db.query('SELECT FROM notification.outbound_streams');
-      return rows.length === 2;
-    });
+    await eventually(
+      'both outbound streams to be watched',
+      async () => (await countOf(slot, 'outbound_streams')) === 2,
+    );
     for (const pauseMs of PAUSES_MS) {
       await sleep(pauseMs);
       await server.server.stop();
