@@ -55,7 +55,7 @@ export default {
       displayName: 'on-failure',
       testMatch: files(
         'intent/{collapse,e2e,steering}.service',
-        'intent/{faults,large}.hard',
+        'intent/faults.hard',
         'platform/{telemetry.service,crash-points.hard}',
       ),
     },

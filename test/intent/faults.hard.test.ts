@@ -1,6 +1,9 @@
-/** The acceptance of the intent pipeline, from outside: processes that end in the middle of their work, and PostgreSQL that goes away. */
+/**
+ * The acceptance of the intent pipeline, from outside: processes that end in the middle of their work, PostgreSQL that goes away,
+ * and a notification with more routes than one parent should have. In every mode only what is in trouble has workflows.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { turn } from './entries.ts';
+import { MAX_CHILDREN_PER_PARENT, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { dispatch, eventually, slotOfEachTest } from '../harness.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import {
@@ -13,6 +16,8 @@ import {
   outboundIds,
   fleetOfEachTest,
 } from '../service-process.ts';
+import { publishTurn, turn } from './entries.ts';
+import { countOf, resultOf, usersUpTo } from './rows.ts';
 
 /** Everything must arrive in the end; a machine that is busy with other things may take its time. */
 const LIMIT_MS = 240_000;
@@ -41,10 +46,8 @@ async function expectEachOnce(ids: string[]): Promise<void> {
   await allPublished(slot, 2 * ids.length, LIMIT_MS);
   await nothingLeftRunning(slot, LIMIT_MS);
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
-  const { rows } = await slot.db.query<{ notification_id: string }>(
-    'SELECT notification_id FROM notification.records',
-  );
-  expect(rows.map(({ notification_id }) => notification_id).sort()).toEqual([...ids].sort());
+  expect(await countOf(slot, 'records')).toBe(ids.length);
+  expect(await countOf(slot, 'records', 'notification_id = ANY ($1)', [ids])).toBe(ids.length);
   const others = await slot.db.query(
     `SELECT route_id FROM notification.routes WHERE status <> 'published' OR last_error_at IS NOT NULL
       UNION ALL SELECT route_id FROM notification.dead_letters
@@ -98,4 +101,32 @@ test('I34 I35 an uncaught error ends the process immediately, and its log says w
   // The SDK may have kept lines of before, which come after it.
   await eventually('its last line', async () => last() !== undefined);
   expect(last()).toMatchObject({ reason: 'overlooked', origin: 'uncaughtException' });
+});
+
+test('I41 I22 routes of a large notification that are in trouble get workflows, the others none, and its own history stays short', async () => {
+  const users = usersUpTo(150);
+  expect(2 * users.length).toBeGreaterThan(MAX_CHILDREN_PER_PARENT);
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '3s',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '6s',
+    // None is given up before a busy machine has made workflows for all of them.
+    NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '20',
+  });
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publishTurn(slot.redis, 'large', users);
+  const workflowsOfRoutes = async () => {
+    const query = `NotificationId = '${id}' AND WorkflowType = 'notificationRoute'`;
+    return (await slot.client.workflow.count(query)).count;
+  };
+  await eventually('all pushes to have workflows', async () => (await workflowsOfRoutes()) === users.length);
+  await slot.redis.del(GATEWAY);
+  const published = 2 * users.length;
+  expect(await resultOf(slot, id)).toEqual({ outcome: 'accepted', published, skipped: 0, deadLettered: 0 });
+  const wanted = users.flatMap((user) => deliveriesTo(user, [id]));
+  expect(await outboundIds(slot.redis)).toEqual(wanted.sort());
+  expect(await workflowsOfRoutes()).toBe(users.length);
+  // What was published at first was not tried again.
+  expect(await countOf(slot, 'routes', "channel = 'email' AND attempt_count = 1")).toBe(users.length);
+  const { events } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).fetchHistory();
+  expect(events!.length).toBeLessThan(40);
 });
