@@ -37,11 +37,13 @@ const ROW: Row = {
 const payloadOf = (properties: object, required = ['id']) => ({
   payload: { type: 'object', required, properties: { ...ROW.payload.properties, ...properties } },
 });
+const BOOLEAN = { type: 'boolean' };
 const pushOf = (...fields: string[]) => ({ push: { table: 'Shipped', fields } });
 const collapse = (changes: object) => ({ collapse: { key: 'id', window: '5m', ...changes } });
 const throttle = (changes: object) => ({
   throttle: { limit: 1, window: '1h', per: ['recipient'], ...changes },
 });
+const idOf = (form: object) => payloadOf({ id: { type: 'string', ...form } });
 const documentWith = (changes: object, type = 'a.b') => ({
   version: 1,
   types: { [type]: { ...ROW, ...changes } },
@@ -111,14 +113,8 @@ describe('I76 newcomer-2 what is wrong with a file is said with its place', () =
     [throttle({ per: ['recipient', 'at'] }), '.throttle.per: at must be a required field of the payload'],
     [{ example: { id: 7 } }, '.example.id: Invalid input: expected string, received number'],
     [payloadOf({}, ['id', 'other']), '.payload.required: other is not among the properties'],
-    [
-      payloadOf({ id: { type: 'string', minLength: 3, maxLength: 2 } }),
-      '.payload.properties.id: nothing is between 3 and 2',
-    ],
-    [
-      payloadOf({ id: { type: 'string', enum: ['a', 'b'], maxLength: 2 } }),
-      '.payload.properties.id.maxLength: does not go together with enum',
-    ],
+    [idOf({ minLength: 3, maxLength: 2 }), '.payload.properties.id: nothing is between 3 and 2'],
+    [idOf({ enum: ['a'], maxLength: 2 }), '.payload.properties.id.maxLength: does not go together with enum'],
   ])('%j', (changes, problem) => {
     expect(problemsOf(JSON.stringify(documentWith(changes)))).toEqual([`types.a.b${problem}`]);
   });
@@ -200,12 +196,9 @@ describe('an installation has its own types', () => {
     const options = { idempotencyKey: 'k', occurredAt: 1_790_000_000_000, payload: shipped };
     await publishIntent(stream, newIntent(SHOP, SHIPPED, { ...options, recipientUserIds: ['user-1'] }));
     expect(stream.published[0]?.intent).toMatchObject({ notificationType: SHIPPED, producer: 'shop' });
-    expect(() => newIntent(SHOP, SHIPPED, { ...options, payload: {}, recipientUserIds: ['u'] })).toThrow(
-      'order_id',
-    );
-    expect(() => newIntent(SHOP, 'shop.order.lost', options)).toThrow(
-      'shop.order.lost is not in the catalog',
-    );
+    const make = (type: string, changes: object) => () => newIntent(SHOP, type, { ...options, ...changes });
+    expect(make(SHIPPED, { payload: {}, recipientUserIds: ['u'] })).toThrow('order_id');
+    expect(make('shop.order.lost', {})).toThrow('shop.order.lost is not in the catalog');
   });
 
   test('types without an example get one that is valid', () => {
@@ -243,9 +236,8 @@ describe('an installation has its own types', () => {
   });
 
   (hasFlatc ? test : test.failing)('flatc reads a table with the printed schema', () => {
-    const boolean = { type: 'boolean' };
     const catalog = catalogWith({
-      ...payloadOf({ is_gift: boolean, is_new: boolean }, ['id', 'at', 'is_gift', 'is_new']),
+      ...payloadOf({ is_gift: BOOLEAN, is_new: BOOLEAN }, ['id', 'at', 'is_gift', 'is_new']),
       ...pushOf('is_gift', 'id', 'is_new', 'at'),
     });
     const payload = { id: 'Ü', at: -(2 ** 53) + 1, is_gift: true, is_new: false };
@@ -277,19 +269,13 @@ describe('an installation has its own types', () => {
 });
 
 describe('what a new catalog would break', () => {
+  const LONGER = { ...payloadOf({}, ['id', 'at']), ...pushOf('id', 'at') };
+
   test.each<[string, object, ...string[]]>([
     ['nothing', {}],
-    ['an optional field', payloadOf({ more: { type: 'boolean' } })],
-    [
-      'a longer push event',
-      { ...payloadOf({}, ['id', 'at']), ...pushOf('id', 'at') },
-      'payload.required: at is new',
-    ],
-    [
-      'a required field',
-      payloadOf({ more: { type: 'boolean' } }, ['id', 'more']),
-      'payload.required: more is new',
-    ],
+    ['an optional field', payloadOf({ more: BOOLEAN })],
+    ['a longer push event', LONGER, 'payload.required: at is new'],
+    ['a required field', payloadOf({ more: BOOLEAN }, ['id', 'more']), 'payload.required: more is new'],
     ['another producer', { producer: 'billing' }, 'producer: was shop, is billing'],
     ['another table', { push: { table: 'Sent', fields: ['id'] } }, 'push.table: was Shipped, is Sent'],
     ['no push', { audiences: { user: ['email'] }, push: undefined }, 'push: is gone'],
@@ -314,16 +300,13 @@ describe('what a new catalog would break', () => {
     ['at', { type: 'string' }],
     ['at', { type: 'integer', minimum: 1 }],
   ])('a narrower field: %s as %j', (field, form) => {
-    expect(breakingChanges(catalogWith({}), catalogWith(payloadOf({ [field]: form })))).toEqual([
-      `types.a.b.payload.properties.${field}: refuses what was accepted before`,
-    ]);
+    const problem = `types.a.b.payload.properties.${field}: refuses what was accepted before`;
+    expect(breakingChanges(catalogWith({}), catalogWith(payloadOf({ [field]: form })))).toEqual([problem]);
   });
 
   test('slots that move', () => {
-    const both = payloadOf({}, ['id', 'at']);
-    const before = catalogWith({ ...both, ...pushOf('id', 'at') });
-    const after = catalogWith({ ...both, ...pushOf('at', 'id') });
-    expect(breakingChanges(before, after)).toEqual([
+    const after = { ...LONGER, ...pushOf('at', 'id') };
+    expect(breakingChanges(catalogWith(LONGER), catalogWith(after))).toEqual([
       'types.a.b.push.fields: slot 0 was id (string), is at (integer)',
       'types.a.b.push.fields: slot 1 was at (integer), is id (string)',
     ]);
