@@ -14,6 +14,7 @@ const TEXT = readFileSync(path.join(import.meta.dirname, '../../catalog/shop.yam
 const SHOP = parseCatalog(TEXT);
 const SHIPPED = 'shop.order.shipped';
 const FAILED = 'billing.payment.failed';
+const CHANNELS = ['push', 'email'] as const;
 
 const slot = slotOfTests();
 const operator = operatorOfTests(slot, undefined, SHOP);
@@ -70,21 +71,17 @@ test('I76 newcomer-2 an intent of the shop becomes a push event of its table and
 });
 
 test('I76 newcomer-2 a retired type is refused, and what was accepted before is delivered', async () => {
-  await operator.channels.pause('push', { requestedBy: 'test' });
-  await operator.channels.pause('email', { requestedBy: 'test' });
+  for (const channel of CHANNELS) await operator.channels.pause(channel, { requestedBy: 'test' });
   const accepted = await publish(SHIPPED, 'order-8');
   await untilStatuses(slot, accepted, 'pending', 'pending');
   await slot.stopServices();
   await start(TEXT.replace('    producer: shop\n', '    producer: shop\n    retired: true\n'));
   const late = await publish(SHIPPED, 'order-9');
   expect(await refusalOf(slot, late)).toMatchObject({
-    ...{
-      failure_code: 'unknown_notification_type',
-      failure_message: `notification_type ${SHIPPED} is retired`,
-    },
+    failure_code: 'unknown_notification_type',
+    failure_message: `notification_type ${SHIPPED} is retired`,
   });
-  await operator.channels.resume('push', { requestedBy: 'test' });
-  await operator.channels.resume('email', { requestedBy: 'test' });
+  for (const channel of CHANNELS) await operator.channels.resume(channel, { requestedBy: 'test' });
   await untilStatuses(slot, accepted, 'published', 'published');
 });
 
