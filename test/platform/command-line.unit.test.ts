@@ -1,9 +1,11 @@
 /**
- * The command line as a whole: help of every command, what a mistyped word is answered with, completion; runs in one process, each with
- * its own arguments, environment, streams and signals; what is on a terminal.
+ * The command line without any server: help of every command, what a mistyped word is answered with, completion; types, catalogs and
+ * `intents validate`; runs in one process, each with its own arguments, environment, streams and signals; what is on a terminal.
  */
 import { execFileSync } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { PassThrough, Writable } from 'node:stream';
 import { Command } from 'commander';
 import { EXIT, action, untilInterrupted } from '../../cli/command.ts';
@@ -14,12 +16,19 @@ import { completionFor, programOf, run } from '../../cli/program.ts';
 import { given } from '../../api/given.ts';
 import { shellWord } from '../../api/text.ts';
 import { startCommand } from '../command-line.ts';
+import { NOTIFICATION_TYPES } from '../intent/galaxy.ts';
+import { scratchFolder } from '../scratch.ts';
 
-const ENTRY = JSON.stringify({
+const { dir: folder, write: fileOf } = scratchFolder('command-line');
+const cli = (args: string[], env: Record<string, string> = {}) => startCommand(args, env).ended;
+
+const INTENT = {
   ...{ notification_type: 'game.turn.ready', producer: 'game_master', audience_kind: 'user' },
-  ...{ idempotency_key: 'k', occurred_at_ms: '1790000000000', recipient_user_ids_json: '["user-1"]' },
-  payload_json: '{"game_id":"g","game_name":"G","turn_number":1}',
-});
+  ...{ idempotency_key: 'game-7/turn-54', occurred_at_ms: '1790000000000' },
+  recipient_user_ids_json: '["user-1","user-2"]',
+  payload_json: '{"turn_number":54,"game_name":"Andromeda","game_id":"game-7"}',
+};
+const ENTRY = JSON.stringify(INTENT);
 
 /** A run with its streams, for what {@link startCommand} does not offer. */
 const shellWith = (args: string[] = [], stdout: Writable = new PassThrough()) =>
@@ -62,10 +71,10 @@ test('U7 every command that changes something asks who wants it', () => {
 });
 
 test('I40 help and version of the program, and a line without a command', async () => {
-  const help = await startCommand(['--help'], {}).ended;
+  const help = await cli(['--help']);
   expect(help).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/doctor[^]*Exit codes:/) });
-  expect(await startCommand(['--version'], {}).ended).toMatchObject({ code: 0, stdout: '0.1.0\n' });
-  expect(await startCommand([], {}).ended).toMatchObject({ code: 2, stdout: '' });
+  expect(await cli(['--version'])).toMatchObject({ code: 0, stdout: '0.1.0\n' });
+  expect(await cli([])).toMatchObject({ code: 2, stdout: '' });
 });
 
 test('I40 every command explains itself with examples', () => {
@@ -98,7 +107,7 @@ test.each([
   ['notifications show abc', 'abc'],
   ['notifications list --since yesterday', 'yesterday'],
 ])('I40 %s is answered in the words that were typed', async (line, answer) => {
-  const { code, stdout, stderr } = await startCommand(line.split(' '), {}).ended;
+  const { code, stdout, stderr } = await cli(line.split(' '));
   expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
   expect(stderr).toContain(answer);
   expect(stderr).not.toContain('    at ');
@@ -125,6 +134,117 @@ test('U6 bash completes commands, their options, and what an option may be', () 
   expect(proposed('notifications', 'list', '--key', '')).toEqual([]);
 });
 
+const SHOP = 'catalog/shop.yaml';
+
+test('I76 check names every fault, and what would break those who know an older catalog', async () => {
+  const text = readFileSync(SHOP, 'utf8');
+  const wrong = fileOf('wrong.yaml', text.replace('carrier: { type: string', 'carrier: { type: text'));
+  const other = fileOf('other.yaml', text.replace('producer: billing', 'producer: finance'));
+
+  expect(await cli(['catalog', 'check', SHOP])).toMatchObject({ code: 0, stdout: '' });
+  expect(await cli(['catalog', 'check', wrong])).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining('types.shop.order.shipped.payload.properties.carrier'),
+  });
+  const against = await cli(['catalog', 'check', other, '--against', SHOP, '--json']);
+  expect(JSON.parse(against.stdout)).toEqual({
+    problems: ['types.billing.payment.failed.producer: was billing, is finance'],
+  });
+  const missing = await cli(['catalog', 'check', path.join(folder, 'none.yaml')]);
+  expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('cannot read') });
+});
+
+test('I76 the sample is a valid catalog, and fbs prints its tables', async () => {
+  const { stdout } = await cli(['catalog', 'sample']);
+  expect((await cli(['catalog', 'check', fileOf('sample.yaml', stdout)])).code).toBe(0);
+  expect((await cli(['catalog', 'fbs', SHOP])).stdout).toContain(
+    'table OrderShippedEvent {\n  order_id: string;\n  /// Milliseconds since the Unix epoch.\n  eta_ms: long;\n}',
+  );
+});
+
+test.each([
+  ['typescript', 'catalog.ts', 'export const newShopOrderShipped', undefined],
+  ['go', 'catalog_generated.go', 'Gift    *bool          // optional', '2types'],
+  ['python', 'constructors.py', 'gift: bool | None = None', 'my-types'],
+])(
+  'I76 clients in %s have optional fields, and a package that can be imported',
+  async (language, file, field, unfit) => {
+    const write = (name: string) =>
+      cli(['catalog', 'clients', SHOP, '--language', language, '--out', path.join(folder, language, name)]);
+    expect(await write('shop')).toMatchObject({ code: 0 });
+    expect(readFileSync(path.join(folder, language, 'shop', file), 'utf8')).toContain(field);
+    if (unfit !== undefined) expect((await write(unfit)).stderr).toContain(`no package ${unfit}`);
+  },
+);
+
+test('I76 commands know the types of the configured catalog, and help with a name that is nearly one', async () => {
+  const env = { NOTIFICATION_CATALOG_FILE: SHOP };
+  const { stdout } = await cli(['intents', 'sample', '--json'], env);
+  expect(JSON.parse(stdout)).toMatchObject({
+    items: [
+      { type: 'shop.order.shipped', producer: 'shop' },
+      { type: 'shop.price.changed', producer: 'shop' },
+      { type: 'billing.payment.failed' },
+    ],
+  });
+  const said = (text: RegExp, code = 2) => ({ code, stderr: expect.stringMatching(text) as string });
+  expect(await cli(['intents', 'sample', 'shop.order.shiped'], env)).toMatchObject(
+    said(/did you mean shop\.order\.shipped\?/),
+  );
+  expect(await cli(['intents', 'sample', 'shop.order.shipped'])).toMatchObject(
+    said(/without NOTIFICATION_CATALOG_FILE/),
+  );
+  const broken = { NOTIFICATION_CATALOG_FILE: fileOf('b.yaml', 'version: 2') };
+  expect(await cli(['intents', 'sample'], broken)).toMatchObject(said(/CATALOG_FILE version: .*b\.yaml/, 1));
+});
+
+test('I70 validate decides as the service does', async () => {
+  const validate = async (...files: string[]) => {
+    const { code, stdout } = await cli(['intents', 'validate', '--json', ...files]);
+    return { code, items: (JSON.parse(stdout) as { items: Record<string, unknown>[] }).items };
+  };
+
+  const same = {
+    ...INTENT,
+    recipient_user_ids_json: '["user-2", "user-1"]',
+    payload_json: '{ "game_id": "game-7", "game_name": "Andromeda", "turn_number": 54 }',
+  };
+  const good = fileOf('good.json', JSON.stringify([INTENT, same]));
+  const accepted = await validate(good, fileOf('one.json', ENTRY));
+  expect(accepted.code).toBe(0);
+  expect(accepted.items.map(({ intent }) => intent)).toEqual([1, 2, 1]);
+  expect(new Set(accepted.items.map(({ fingerprint }) => fingerprint)).size).toBe(1);
+
+  const bad = [{ ...INTENT, recipient_user_ids_json: '["a","a"]' }, { ...INTENT, producer: '\ud800' }, 7];
+  const refused = await validate(fileOf('bad.json', JSON.stringify(bad)), fileOf('broken.json', '{"a":'));
+  expect(refused.code).toBe(1);
+  expect(refused.items.map(({ code }) => code)).toEqual([
+    'invalid_recipients',
+    ...Array<string>(3).fill('invalid_envelope'),
+  ]);
+
+  const refusedEntry = JSON.stringify({ ...INTENT, payload_json: INTENT.payload_json.replace('54', '"54"') });
+  const input = new PassThrough().end(refusedEntry);
+  const shown = await startCommand(['intents', 'validate', '-'], {}, { input }).ended;
+  expect(shown.code).toBe(1);
+  expect(shown.stdout).toMatch(/-\s+1\s+invalid_payload\s+payload_json field turn_number: /);
+  expect(shown.stderr).toBe('1 intent, 1 would be refused\n');
+  expect((await cli(['intents', 'validate', fileOf('none.json', '[]')])).code).toBe(3);
+  const unreadable = await cli(['intents', 'validate', '/no/such/file']);
+  expect(unreadable).toMatchObject({ code: 2, stdout: '' });
+  expect(unreadable.stderr).toContain('cannot read /no/such/file');
+});
+
+test('I5 I37 there is a sample of each type, and every one of them is accepted by the checks', async () => {
+  const { stdout } = await cli(['intents', 'sample', '--json']);
+  const { items } = JSON.parse(stdout) as { items: { type: string }[] };
+  expect(items.map(({ type }) => type)).toEqual(NOTIFICATION_TYPES);
+  const one = await cli(['intents', 'sample', 'lobby.application.submitted']);
+  expect(one.code).toBe(0);
+  expect(one.stdout).toContain("redis-cli XADD notification:intents '*'");
+  expect(one.stdout).toContain('--audience admin_email');
+});
+
 test('two runs at the same time keep their input, their output and their exit codes apart', async () => {
   const input = new PassThrough();
   const first = startCommand(['intents', 'validate', '--json', '-'], {}, { input });
@@ -149,7 +269,7 @@ test.each([
 ])('security-19 %s %s takes no secret from the list of processes', async (...args) => {
   const away = { NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1', TEMPORAL_ADDRESS: '127.0.0.1:1' };
   const env = { ...away, NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://127.0.0.1:1/none' };
-  const { code, stderr } = await startCommand(args, env).ended;
+  const { code, stderr } = await cli(args, env);
   expect(stderr).toContain('the list of processes shows arguments: give -, and');
   expect(stderr).not.toContain('a1b2c3');
   expect(code).toBe(2);
@@ -161,8 +281,8 @@ test('a run leaves the exit code and the signals of the process alone', async ()
     ...['SIGINT', 'SIGTERM'].map((name) => process.listenerCount(name)),
   ];
   const before = ofProcess();
-  expect((await startCommand(['no-such-command'], {}).ended).code).toBe(2);
-  expect((await startCommand(['bridge', 'status'], {}).ended).code).toBe(1);
+  expect((await cli(['no-such-command'])).code).toBe(2);
+  expect((await cli(['bridge', 'status'])).code).toBe(1);
   expect(ofProcess()).toEqual(before);
 });
 
@@ -171,7 +291,7 @@ test('help and usage errors of subcommands go to the streams of the run, as wide
   const [narrow, wide] = [await helpIn(90), await helpIn(200)];
   expect(narrow).toMatchObject({ code: 0, stderr: '' });
   expect(narrow.stdout.split('\n').length).toBeGreaterThan(wide.stdout.split('\n').length);
-  const wrong = await startCommand(['mobile', 'send'], {}).ended;
+  const wrong = await cli(['mobile', 'send']);
   expect(wrong).toMatchObject({ code: 2, stdout: '' });
   expect(wrong.stderr).toMatch(/^error: required option '--user <id>' not specified\n/);
 });
@@ -186,7 +306,7 @@ test('I40 security-15 nothing of others acts on the terminal: tables, JSON and e
   const json = String(output.read());
   expect(json).not.toMatch(raw);
   expect(JSON.parse(json)).toEqual({ [acting]: acting });
-  const { stderr } = await startCommand([`no-such-${acting}`], {}).ended;
+  const { stderr } = await cli([`no-such-${acting}`]);
   expect(stderr).toContain('\\u001b\\u009b');
   expect(stderr).not.toMatch(raw);
 });
