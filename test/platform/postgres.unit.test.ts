@@ -190,7 +190,8 @@ test('I34 security-22 a refused value is not quoted', () => {
 });
 
 test('I24 security-22 only a refusal is final for callers that ask', () => {
-  expect(finalIfRefused(failureOf(serverError('23514')))).toMatchObject({
+  const refused = finalIfRefused(failureOf(serverError('23514')));
+  expect(refused).toMatchObject({
     type: 'PostgresRefused',
     nonRetryable: true,
     details: [{ sqlState: '23514' }],
