@@ -14,7 +14,7 @@ import { sealingKeysOf } from '../../config/subscription.ts';
 import { scratchFolder } from '../scratch.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
-const FINGERPRINT = 'sLDO9_eX4w7ncAHHxrwEVWvMW6Xl6IHteWjJoubZvf8';
+const PRINT = 'sLDO9_eX4w7ncAHHxrwEVWvMW6Xl6IHteWjJoubZvf8';
 
 function problemsOf(env: Record<string, string>): readonly string[] {
   try {
@@ -28,15 +28,15 @@ function problemsOf(env: Record<string, string>): readonly string[] {
 test('N14 N19 keys and routers are read as they are written', () => {
   const { values } = loadConfig({
     NOTIFICATION_SUBSCRIPTION_KEYS: `new:${KEY}, old:${KEY}`,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${FINGERPRINT}@ntf1.example,abc.onion:444, ntf://${FINGERPRINT}@[::1]`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf://${PRINT}@ntf1.example,abc.onion:444, ntf://${PRINT}@[::1]`,
   });
   expect(values.NOTIFICATION_SUBSCRIPTION_KEYS).toEqual([
     { id: 'new', key: Buffer.alloc(32, 7) },
     { id: 'old', key: Buffer.alloc(32, 7) },
   ]);
   expect(values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS).toEqual([
-    { host: 'ntf1.example,abc.onion', port: 444, keyHash: FINGERPRINT },
-    { host: '::1', port: 443, keyHash: FINGERPRINT },
+    { host: 'ntf1.example,abc.onion', port: 444, keyHash: PRINT },
+    { host: '::1', port: 443, keyHash: PRINT },
   ]);
 });
 
@@ -44,9 +44,9 @@ test.each([
   ['NOTIFICATION_SUBSCRIPTION_KEYS', KEY],
   ['NOTIFICATION_SUBSCRIPTION_KEYS', `id:${KEY.slice(4)}`],
   ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', 'ntf.example:443'],
-  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `:443#${FINGERPRINT}`],
-  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `smp://${FINGERPRINT}:${KEY.slice(4)}@smp.example`],
-  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `ntf://${FINGERPRINT}@ntf.example,other.example:443:444`],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `:443#${PRINT}`],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `smp://${PRINT}:${KEY.slice(4)}@smp.example`],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `ntf://${PRINT}@ntf.example,other.example:443:444`],
   ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s'],
   ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s,1s'],
   ['NOTIFICATION_SUBSCRIPTION_RETRY', '2s,10s,3m'],
@@ -82,70 +82,58 @@ test('N14 elsewhere one key is kept in the data directory, for no other user to 
 const ONION = `${'a'.repeat(56)}.onion`;
 
 test.each([
-  [
-    `smp://${FINGERPRINT}@smp.example`,
-    { protocol: 'smp', host: 'smp.example', port: 5_223, keyHash: FINGERPRINT },
-  ],
-  [
-    `ntf://${FINGERPRINT}=@Ntf.Example:8443`,
-    { protocol: 'ntf', host: 'ntf.example', port: 8_443, keyHash: FINGERPRINT },
-  ],
-  [`ntf://${FINGERPRINT}@192.0.2.1`, { protocol: 'ntf', host: '192.0.2.1', port: 443, keyHash: FINGERPRINT }],
-  [
-    `smp://${FINGERPRINT}@[2001:db8::1]:1`,
-    { protocol: 'smp', host: '2001:db8::1', port: 1, keyHash: FINGERPRINT },
-  ],
-  [
-    `smp://${FINGERPRINT}:a pass@smp.example,${ONION}:5224`.replace(' ', ''),
-    { protocol: 'smp', host: `smp.example,${ONION}`, port: 5_224, keyHash: FINGERPRINT },
-  ],
-])('N19 %s is an address', (text, address) => {
-  expect(parseBinaryAddress(text)).toEqual(address);
+  [`smp://${PRINT}@smp.example`, 'smp', 'smp.example', 5_223],
+  [`ntf://${PRINT}=@Ntf.Example:8443`, 'ntf', 'ntf.example', 8_443],
+  [`ntf://${PRINT}@192.0.2.1`, 'ntf', '192.0.2.1', 443],
+  [`smp://${PRINT}@[2001:db8::1]:1`, 'smp', '2001:db8::1', 1],
+  [`smp://${PRINT}:apass@smp.example,${ONION}:5224`, 'smp', `smp.example,${ONION}`, 5_224],
+])('N19 %s is an address', (text, protocol, host, port) => {
+  expect(parseBinaryAddress(text)).toEqual({ protocol, host, port, keyHash: PRINT });
 });
 
 test('N19 an address is written as it is read, without its password', () => {
-  const address = { host: 'smp.example', port: 5_223, keyHash: FINGERPRINT };
+  const address = { host: 'smp.example', port: 5_223, keyHash: PRINT };
 
-  expect(parseRouterAddress(`smp://${FINGERPRINT}:secret@smp.example`, 'smp')).toEqual(address);
-  expect(routerAddressText(address, 'smp')).toBe(`smp://${FINGERPRINT}@smp.example:5223`);
+  expect(parseRouterAddress(`smp://${PRINT}:secret@smp.example`, 'smp')).toEqual(address);
+  expect(routerAddressText(address, 'smp')).toBe(`smp://${PRINT}@smp.example:5223`);
   expect(parseRouterAddress(routerAddressText({ ...address, host: '::1' }, 'smp'), 'smp')).toEqual({
     ...address,
     host: '::1',
   });
-  expect(() => parseRouterAddress(`ntf://${FINGERPRINT}@ntf.example`, 'smp')).toThrow('the scheme is smp');
+  expect(() => parseRouterAddress(`ntf://${PRINT}@ntf.example`, 'smp')).toThrow('the scheme is smp');
 });
 
 test.each([
   ['', 'an address is'],
   ['smp.example:5223', 'an address is'],
-  [`smp.example:5223#${FINGERPRINT}`, 'an address is'],
-  [`smp://${FINGERPRINT}`, 'an address is'],
-  [`https://${FINGERPRINT}@smp.example`, 'the scheme is'],
-  [`smp://${FINGERPRINT}@smp.example/queue`, 'the host is'],
-  [`smp://${FINGERPRINT}@smp.example:5223/queue`, 'the port is'],
-  [`smp://${FINGERPRINT}@smp.example:0`, 'the port is'],
-  [`smp://${FINGERPRINT}@smp.example:65536`, 'the port is'],
-  [`smp://${FINGERPRINT}@smp.example:`, 'the port is'],
-  [`smp://${FINGERPRINT}@smp.example:05223`, 'the port is'],
-  [`smp://${FINGERPRINT}@`, 'the host is'],
-  [`smp://${FINGERPRINT}@a,,b`, 'the host is'],
-  [`smp://${FINGERPRINT}@-a`, 'the host is'],
-  [`smp://${FINGERPRINT}@a b`, 'the host is'],
-  [`smp://${FINGERPRINT}@${'a'.repeat(254)}`, 'the host is'],
-  [`smp://${FINGERPRINT}@[::1`, 'an address is'],
-  [`smp://${FINGERPRINT}@[::zz]`, 'the host is'],
+  [`smp.example:5223#${PRINT}`, 'an address is'],
+  [`smp://${PRINT}`, 'an address is'],
+  [`https://${PRINT}@smp.example`, 'the scheme is'],
+  [`smp://${PRINT}@smp.example/queue`, 'the host is'],
+  [`smp://${PRINT}@smp.example:5223/queue`, 'the port is'],
+  [`smp://${PRINT}@smp.example:0`, 'the port is'],
+  [`smp://${PRINT}@smp.example:65536`, 'the port is'],
+  [`smp://${PRINT}@smp.example:`, 'the port is'],
+  [`smp://${PRINT}@smp.example:05223`, 'the port is'],
+  [`smp://${PRINT}@`, 'the host is'],
+  [`smp://${PRINT}@a,,b`, 'the host is'],
+  [`smp://${PRINT}@-a`, 'the host is'],
+  [`smp://${PRINT}@a b`, 'the host is'],
+  [`smp://${PRINT}@${'a'.repeat(254)}`, 'the host is'],
+  [`smp://${PRINT}@[::1`, 'an address is'],
+  [`smp://${PRINT}@[::zz]`, 'the host is'],
   [
-    `smp://${FINGERPRINT}@${[1, 2, 3].map((n) => `${'a'.repeat(60)}${n}.example`).join(',')}`,
+    `smp://${PRINT}@${[1, 2, 3].map((n) => `${'a'.repeat(60)}${n}.example`).join(',')}`,
     'the hosts have at most',
   ],
-  [`smp://${FINGERPRINT}@a,A`, 'the hosts are not all different'],
-  [`smp://${FINGERPRINT}@${'abcdefghi'.split('').join(',')}`, 'the hosts are at most 8'],
-  [`smp://${FINGERPRINT.slice(1)}@a`, 'the fingerprint has'],
-  [`smp://${FINGERPRINT}AAAA@a`, 'the fingerprint has'],
-  [`smp://${FINGERPRINT.slice(0, -1)}9@a`, 'the fingerprint has'],
+  [`smp://${PRINT}@a,A`, 'the hosts are not all different'],
+  [`smp://${PRINT}@${'abcdefghi'.split('').join(',')}`, 'the hosts are at most 8'],
+  [`smp://${PRINT.slice(1)}@a`, 'the fingerprint has'],
+  [`smp://${PRINT}AAAA@a`, 'the fingerprint has'],
+  [`smp://${PRINT.slice(0, -1)}9@a`, 'the fingerprint has'],
   ['smp://@a', 'the fingerprint has'],
-  [`ntf://${FINGERPRINT}:secret@a`, 'the password is for messaging routers only'],
-  [`smp://${FINGERPRINT}:secret@evil@a`, 'an address is'],
+  [`ntf://${PRINT}:secret@a`, 'the password is for messaging routers only'],
+  [`smp://${PRINT}:secret@evil@a`, 'an address is'],
 ])('N19 %j is invalid, and the part that is wrong is named', (text, why) => {
   const parse = () => parseBinaryAddress(text);
 
