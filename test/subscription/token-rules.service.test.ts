@@ -169,15 +169,6 @@ test('N15 the interval of 20 minutes is set in the background, as soon as the ro
   await eventually('the interval to be set', async () => onRouter(tokens)[0]?.cronMinutes === 20);
 });
 
-test('N15 operations on a token that is not there are refused', async () => {
-  const tokens = agent.tokensOf('rules-none');
-  const verification = { nonce: 'AAAA', code: 'AAAA' };
-
-  expect(await errorOf(tokens.verify(tokens.device, verification))).toBe('AGENT PROHIBITED');
-  expect(await errorOf(tokens.check())).toBe('AGENT PROHIBITED');
-  expect(await errorOf(tokens.delete())).toBe('AGENT PROHIBITED');
-});
-
 async function register(tokens: Tokens, device = tokens.device): Promise<Device> {
   expect(await tokens.register(device, 'INSTANT')).toBe('REGISTERED');
   return device;
