@@ -3,21 +3,13 @@ import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 
 interface Connection {
-  agent_id: string;
   conn_id: string;
-  is_deleted: boolean;
   /** Notifications are wanted, and its agent has an active token with instant ones. */
   is_notified: boolean;
   token_id: string | null;
-  /** Of its queues. */
+  /** Of its queue. */
   rcv_id: string | null;
-  ntf_id: string | null;
-  has_secrets: boolean | null;
   /** Of its record. */
-  status: string | null;
-  ntf_action: string | null;
-  smp_action: string | null;
-  smp_ntf_id: string | null;
   ntf_sub_id: string | null;
 }
 
@@ -34,7 +26,7 @@ export const agreement = (agent: SubscriptionAgent, limitMs = 180_000) =>
     'records and routers to agree',
     async () => {
       const connections = await agent.rows<Connection>(`
-        SELECT connection.agent_id, connection.conn_id, connection.is_deleted, token.token_id,
+        SELECT connection.conn_id, connection.is_deleted, token.token_id,
                enable_ntfs IS NOT FALSE AND token.status IS NOT DISTINCT FROM 'ACTIVE'
                  AND token.mode IS NOT DISTINCT FROM 'INSTANT' AS is_notified,
                rcv_id, ntf_id, num_nonnulls(ntf_private_key, ntf_public_key, rcv_ntf_dh_secret) > 0 AS has_secrets,

@@ -7,7 +7,7 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import { isAtRest } from '../crash-walk.ts';
 import type { RecordRow } from './agent.ts';
-import { agentOfTests, crashWalkOfAgents } from './agent.ts';
+import { agentOfTests, crashWalkOfAgents, isCreated } from './agent.ts';
 import { agreement } from './agreement.ts';
 
 /** One for each death, and one for each activity that is carried out by a process that lives. */
@@ -64,8 +64,7 @@ const put = (pool: 'ntf-smp' | 'ntf-ntf', action: 'K' | 'C' | 'D' | 'R') => asyn
   });
   return async () => {
     const record = await recordOf(agentId);
-    const isNew = record?.status.startsWith('CREATED ') === true && record.ntf_sub_id !== formerId;
-    if (!isNew) return false;
+    if (!isCreated(record) || record!.ntf_sub_id === formerId) return false;
     const resting = workers.map((worker) => isAtRest(workflow.getHandle(poolWorkerWorkflowId(worker))));
     return (await Promise.all(resting)).every(Boolean);
   };
@@ -79,7 +78,6 @@ test('N1 N2 N4 N7 N13 a process that dies after any step of a worker: records an
     deleted: await walk.through('runLegacyDeletes', put('ntf-ntf', 'D')),
     rotated: await walk.through('runLegacyRotations', put('ntf-ntf', 'R')),
   };
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
   // An attempt that is counted, the router, what came of it, and the worker that goes on. After a key, the look at the
   // records of others comes before what came of it. A check changes nothing on a router; a connection is created instead
   // of a worker that goes on, and its first check waits.

@@ -4,6 +4,7 @@ import { answerTo, isAtRest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { agreement } from './agreement.ts';
+import { pushesTo } from './routers.ts';
 import type { Tokens } from './agent.ts';
 import { agentOfTests, crashWalkOfAgents } from './agent.ts';
 
@@ -50,10 +51,9 @@ async function active(): Promise<Tokens> {
 }
 
 /** They are made while no process dies of it. */
-async function prepared(count: number, make: () => Promise<Tokens>): Promise<() => Tokens> {
+async function prepared(count: number, make: () => Promise<Tokens>): Promise<Tokens[]> {
   await walk.survivor();
-  const made = await Promise.all(Array.from({ length: count }, make));
-  return () => made.shift()!;
+  return Promise.all(Array.from({ length: count }, make));
 }
 
 async function isInUse(tokens: Tokens): Promise<boolean> {
@@ -67,44 +67,50 @@ async function isInUse(tokens: Tokens): Promise<boolean> {
 
 /** What was asked for, to be asked for again by a client that was told that it failed. */
 const asked: { answer: Promise<unknown>; again: () => Promise<unknown> }[] = [];
-function ask(operation: () => Promise<unknown>): () => Promise<boolean> {
-  const answer = operation();
-  asked.push({ answer, again: operation });
-  return answerTo(answer);
-}
+
+/** Asks for an operation on the next token. @param isDone what has to be seen after its answer. */
+const asking =
+  (
+    next: () => Tokens | undefined,
+    operation: (tokens: Tokens) => Promise<unknown>,
+    isDone: (tokens: Tokens) => Promise<boolean> = async () => true,
+  ) =>
+  async () => {
+    const tokens = next()!;
+    const again = () => operation(tokens);
+    const answer = again();
+    asked.push({ answer, again });
+    const isAnswered = answerTo(answer);
+    return async () => (await isAnswered()) && isDone(tokens);
+  };
+
+/** A process that lives ends what the dead left. */
 async function allAnswered(): Promise<void> {
+  await walk.survivor();
   for (const { answer, again } of asked.splice(0)) await answer.catch(again);
 }
 
-const requestsLeft = () => agent.rows('SELECT kind FROM subscriptions.requests');
+async function allInOrder(): Promise<void> {
+  expect(await agent.rows('SELECT kind FROM subscriptions.requests')).toEqual([]);
+  await agreement(agent);
+  expect(await agent.events()).toEqual([]);
+}
 
 test('N15 N17 a process that dies after any step of registering: one token here and on the router', async () => {
-  const register = async () => {
-    const tokens = someone();
-    return ask(() => tokens.register(tokens.device, 'INSTANT'));
-  };
-  const kills = {
-    registered: await walk.through('registerToken', register, 7),
-    request: await walk.through('removeTokenRequest', register, 3),
-    replaced: 0,
-  };
+  const register = (tokens: Tokens) => tokens.register(tokens.device, 'INSTANT');
+  // The agent, the token with its keys, the router, what it answered, the mode.
+  expect(await walk.through('registerToken', asking(someone, register), 7)).toBe(5);
+  expect(await walk.through('removeTokenRequest', asking(someone, register), 3)).toBe(1);
   const next = await prepared(4, active);
   const replaced: Tokens[] = [];
-  kills.replaced = await walk.through(
-    'registerToken',
-    async () => {
-      const tokens = next();
-      replaced.push(tokens);
-      tokens.device = newDevice();
-      return ask(() => tokens.register(tokens.device, 'INSTANT'));
-    },
-    4,
-  );
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // The agent, the token with its keys, the router, what it answered, the mode.
-  expect(kills).toEqual({ registered: 5, request: 1, replaced: 3 });
+  const another = () => {
+    const tokens = next.shift()!;
+    tokens.device = newDevice();
+    replaced.push(tokens);
+    return tokens;
+  };
+  expect(await walk.through('registerToken', asking(another, register), 4)).toBe(3);
 
-  await walk.survivor();
   await allAnswered();
   for (const tokens of owners) {
     const [known, ...others] = onRouter(tokens);
@@ -118,39 +124,22 @@ test('N15 N17 a process that dies after any step of registering: one token here 
     });
   }
   expect(router().tokens()).toHaveLength(owners.length);
-  expect(await requestsLeft()).toEqual([]);
   // The router keeps the subscriptions of a token that moves to another device, and the code sent there opens it.
   for (const tokens of replaced) {
-    const pushes = agent.routers.sink.pushes.filter(
-      ({ token, kind }) => token === tokens.device.token && kind === 'verification',
-    );
+    const pushes = pushesTo(agent.routers.sink, tokens.device.token, 'verification');
     await tokens.verify(tokens.device, await agent.verification(tokens.device, pushes.length));
   }
-  await agreement(agent);
-  expect(await agent.events()).toEqual([]);
+  await allInOrder();
 }, 480_000);
 
 test('N15 N17 a process that dies after any step of verifying: the token is active, and subscriptions follow', async () => {
-  const next = await prepared(8, registered);
-  const put = async () => {
-    const tokens = next();
-    return ask(() => verify(tokens));
-  };
-  const putUntilCron = async () => {
-    const tokens = next();
-    const isAnswered = ask(() => verify(tokens));
-    return async () => (await isAnswered()) && isInUse(tokens);
-  };
-  const kills = {
-    verified: await walk.through('verifyToken', put, 4),
-    subscribed: await walk.through('followToken', put, 2),
-    cron: await walk.through('setTokenCron', putUntilCron, 2),
-  };
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  const tokens = await prepared(8, registered);
+  const next = () => tokens.shift();
   // The code is kept, given to the router, and done with; the checks are due.
-  expect(kills).toEqual({ verified: 4, subscribed: 1, cron: 1 });
+  expect(await walk.through('verifyToken', asking(next, verify), 4)).toBe(4);
+  expect(await walk.through('followToken', asking(next, verify), 2)).toBe(1);
+  expect(await walk.through('setTokenCron', asking(next, verify, isInUse), 2)).toBe(1);
 
-  await walk.survivor();
   await allAnswered();
   for (const tokens of owners) {
     await eventually(
@@ -170,37 +159,24 @@ test('N15 N17 a process that dies after any step of verifying: the token is acti
       CRON_LIMIT_MS,
     );
   }
-  expect(await requestsLeft()).toEqual([]);
-  await agreement(agent);
-  expect(await agent.events()).toEqual([]);
+  await allInOrder();
 }, 600_000);
 
 test('N5 N11 N15 N17 a process that dies after any step of deleting a token: it is gone on both sides, with all that hung on it', async () => {
-  const next = await prepared(9, active);
-  const put = async () => {
-    const tokens = next();
-    return ask(() => tokens.delete());
-  };
-  const putUntilGone = async () => {
-    const tokens = next();
+  const tokens = await prepared(9, active);
+  const next = () => tokens.shift();
+  const remove = (one: Tokens) => one.delete();
+  const isGone = async (one: Tokens) => {
     const { host, port } = router().address;
-    const { agentId } = tokens;
-    const worker = agent.slot.client.workflow.getHandle(
-      poolWorkerWorkflowId({ agentId, pool: 'ntf-tkn-del', server: { host, port } }),
-    );
-    const isAnswered = ask(() => tokens.delete());
-    return async () => (await isAnswered()) && onRouter(tokens).length === 0 && isAtRest(worker);
+    const worker = { agentId: one.agentId, pool: 'ntf-tkn-del', server: { host, port } } as const;
+    const handle = agent.slot.client.workflow.getHandle(poolWorkerWorkflowId(worker));
+    return onRouter(one).length === 0 && isAtRest(handle);
   };
-  const kills = {
-    deleted: await walk.through('deleteToken', put, 3),
-    unsubscribed: await walk.through('followToken', put, 2),
-    told: await walk.through('runTokenDeletion', putUntilGone, 4),
-  };
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
   // The rows, and a worker that is woken. Of the last: an attempt is counted, the router is asked, the record goes.
-  expect(kills).toEqual({ deleted: 2, unsubscribed: 1, told: 3 });
+  expect(await walk.through('deleteToken', asking(next, remove), 3)).toBe(2);
+  expect(await walk.through('followToken', asking(next, remove), 2)).toBe(1);
+  expect(await walk.through('runTokenDeletion', asking(next, remove, isGone), 4)).toBe(3);
 
-  await walk.survivor();
   await allAnswered();
   await eventually(
     'all tokens to be gone',
@@ -214,7 +190,5 @@ test('N5 N11 N15 N17 a process that dies after any step of deleting a token: it 
     },
     120_000,
   );
-  expect(await requestsLeft()).toEqual([]);
-  await agreement(agent);
-  expect(await agent.events()).toEqual([]);
+  await allInOrder();
 }, 480_000);
