@@ -41,9 +41,7 @@ beforeAll(async () => {
 }, 300_000);
 afterAll(() => exchanged.stop());
 
-const heal = async () => {
-  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
-};
+const heal = async () => agent.routers.heal();
 const create = (count: number, router = smp()) =>
   agent.create(Array.from({ length: count }, () => ({ userId: 1, server: router.address })));
 const settle = async () => {
@@ -51,22 +49,19 @@ const settle = async () => {
   await agent.active();
 };
 
-describe('subscriptions that were given up', () => {
-  let connIds: string[] = [];
-
-  drill({
-    alarm: 'SubscriptionsGivenUp',
-    fault: 'a router refused subscriptions for good',
-    inject: async () => {
-      ntf().fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'SNEW' });
-      connIds = await create(3);
-    },
-    // One that a shell does not take for an option.
-    examples: () => ({ AbCdEfGhIjKlMnOp: connIds.find((connId) => !connId.startsWith('-'))! }),
-    says: { 'galaxy-notify subscriptions show': /AUTH|subscriptions retry/ },
-    deeds: [{ words: 'fix the cause', act: heal, before: 'galaxy-notify subscriptions retry' }],
-    cleanUp: settle,
-  });
+let givenUp: string[] = [];
+drill({
+  alarm: 'SubscriptionsGivenUp',
+  fault: 'a router refused subscriptions for good',
+  inject: async () => {
+    ntf().fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'SNEW' });
+    givenUp = await create(3);
+  },
+  // One that a shell does not take for an option.
+  examples: () => ({ AbCdEfGhIjKlMnOp: givenUp.find((connId) => !connId.startsWith('-'))! }),
+  says: { 'galaxy-notify subscriptions show': /AUTH|subscriptions retry/ },
+  deeds: [{ words: 'fix the cause', act: heal, before: 'galaxy-notify subscriptions retry' }],
+  cleanUp: settle,
 });
 
 describe('workers that die', () => {
@@ -127,38 +122,29 @@ drill({
   cleanUp: settle,
 });
 
-describe('a router with another certificate', () => {
-  drill({
-    alarm: 'SubscriptionWorkStuck',
-    fault: 'the certificate of a router was exchanged',
-    prepare: async () => {
-      await agent.active(await create(1, exchanged));
-    },
-    inject: async () => {
-      const { port } = exchanged.address;
-      await exchanged.stop();
-      const kept = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
-      writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createBinaryCertificate() }));
-      const known = exchanged.address;
-      exchanged = await startMessagingRouter({ dataFile, port });
-      const connIds = await agent.rows<{ conn_id: string }>(
-        'SELECT conn_id FROM subscriptions.rcv_queues WHERE port = $1',
-        [known.port],
-      );
-      const ids = connIds.map(({ conn_id }) => conn_id);
-      await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY ($1)', [ids]);
-      await agent.command(ids);
-    },
-    examples: () => ({
-      'smp://<fingerprint>@smp.example.com': routerAddressText(exchanged.address, 'smp'),
-      'ntf://<fingerprint>@ntf.example.com': routerAddressText(ntf().address, 'ntf'),
-    }),
-    codes: {
-      // The notification router is trusted already.
-      'galaxy-notify subscriptions trust': [0, 3],
-    },
-    cleanUp: settle,
-  });
+let onExchanged: string[] = [];
+drill({
+  alarm: 'SubscriptionWorkStuck',
+  fault: 'the certificate of a router was exchanged',
+  prepare: async () => {
+    onExchanged = await agent.createActive(1, exchanged.address);
+  },
+  inject: async () => {
+    const { port } = exchanged.address;
+    await exchanged.stop();
+    const kept = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
+    writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createBinaryCertificate() }));
+    exchanged = await startMessagingRouter({ dataFile, port });
+    await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY ($1)', [onExchanged]);
+    await agent.command(onExchanged);
+  },
+  examples: () => ({
+    'smp://<fingerprint>@smp.example.com': routerAddressText(exchanged.address, 'smp'),
+    'ntf://<fingerprint>@ntf.example.com': routerAddressText(ntf().address, 'ntf'),
+  }),
+  // The notification router is trusted already.
+  codes: { 'galaxy-notify subscriptions trust': [0, 3] },
+  cleanUp: settle,
 });
 
 /** Deleted connections, whose notifiers the router that is silent has. */
@@ -204,22 +190,8 @@ drill({
   fault: 'a notification router does not answer',
   inject: async () => {
     ntf().fail({ failure: { kind: 'silence' }, subject: 'TDEL' });
-    const { host, port, keyHash } = ntf().address;
-    const ids = Array.from({ length: 101 }, (_, index) => `token-${index}`);
-    await agent.rows(
-      `INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key)
-       SELECT $1, $2, $3, $4, id, key FROM unnest($5::text[], $6::bytea[]) AS token (id, key)`,
-      [
-        AGENT,
-        host,
-        port,
-        keyHash,
-        ids,
-        ids.map((id) =>
-          KEY_BOX.seal(generateAuthKeys().privateKey, `ntf_tokens_to_delete.private_key:${AGENT}/${id}`),
-        ),
-      ],
-    );
+    const tokenIds = Array.from({ length: 101 }, (_, index) => `token-${index}`);
+    await agent.insertDeletions(tokenIds, ntf().address);
   },
   deeds: [{ words: 'fix the router', act: heal }],
   cleanUp: heal,
