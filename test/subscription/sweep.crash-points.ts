@@ -2,27 +2,15 @@
 import { OPEN_UPDATE } from '../../workflows/subscription/contract.ts';
 import { answerTo, isAtRest } from '../crash-walk.ts';
 import { eventually } from '../harness.ts';
-import { AGENT, SWEEP_SCHEDULE_ID, agentOfTests, crashWalkOfAgents } from './agent.ts';
+import { AGENT, SWEEP_SCHEDULE_ID, agentOfTests, crashWalkOfConnections, isCreated } from './agent.ts';
 import { agreement } from './agreement.ts';
 
 const CONNECTIONS = 40;
 
 const agent = agentOfTests();
-const walk = crashWalkOfAgents(agent, { NOTIFICATION_RECONCILIATION_INTERVAL: '400ms' });
-/** Connections with which nothing has been done yet. */
-let untouched: string[];
-beforeAll(async () => {
-  await walk.survivor();
-  await agent.activateToken();
-  untouched = await agent.createMany(CONNECTIONS);
-  await agent.active(undefined, 120_000);
-}, 180_000);
+const { walk, next } = crashWalkOfConnections(agent, CONNECTIONS, '400ms');
 
-const next = (): string => untouched.shift()!;
-const created = async (): Promise<number> =>
-  (await agent.records()).filter(
-    ({ status, ntf_action }) => status.startsWith('CREATED ') && ntf_action === 'C',
-  ).length;
+const created = async (): Promise<number> => (await agent.records()).filter(isCreated).length;
 /** The work of a process that dies before it wakes a worker for it. */
 const forgetting = (connId: string): string => `
   UPDATE subscriptions.ntf_subscriptions
@@ -46,14 +34,9 @@ test('N1 N13 a process that dies after any step of a command: it is carried out,
     const isAnswered = answerTo(agent.update(OPEN_UPDATE));
     return async () => (await isAnswered()) && (await created()) === CONNECTIONS;
   };
-  const kills = {
-    applied: await walk.through('reconcileConnections', putCommand, 4),
-    opened: await walk.through('kickDue', putOpening, 3),
-  };
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
   // The row, and a worker that is woken.
-  expect(kills.applied).toBe(2);
-  expect(kills.opened).toBe(1);
+  expect(await walk.through('reconcileConnections', putCommand, 4)).toBe(2);
+  expect(await walk.through('kickDue', putOpening, 3)).toBe(1);
 
   await walk.survivor();
   expect(await agreement(agent)).toHaveLength(CONNECTIONS);
@@ -75,17 +58,14 @@ test('N1 N13 N16 a process that dies after any step of a sweep: the next one doe
       VALUES ('${AGENT}', 'ERRS', '[{"connId": "${gone}", "error": "NTF NEW"}]')`);
     return async () => (await isSwept()) && (await created()) === CONNECTIONS - deleted.length;
   };
-  const kills = { swept: await walk.through('reconcile', put, 11) };
-  console.info(`processes that died: ${JSON.stringify(kills)}`);
   // A worker and two commands. A sweep that came in between may have done some of it.
-  expect(kills.swept).toBeGreaterThanOrEqual(2);
+  expect(await walk.through('reconcile', put, 11)).toBeGreaterThanOrEqual(2);
 
   await walk.survivor();
   await endDeadSweep();
   const left = await agreement(agent);
-  const all = left.map(({ conn_id }) => conn_id);
-  expect(all).toHaveLength(CONNECTIONS - deleted.length);
-  expect(deleted.filter((connId) => all.includes(connId))).toEqual([]);
+  expect(left).toHaveLength(CONNECTIONS - deleted.length);
+  expect(left.filter(({ conn_id: connId }) => deleted.includes(connId))).toEqual([]);
   await eventually('everything to be swept', isSwept, 120_000);
   expect(await agent.events()).toEqual(
     deleted.map((connId) => ({
