@@ -1,8 +1,8 @@
 /** `npm run test:routers`, as the process that it is, against stand-ins that speak the routers' own protocol. */
-import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { promisify } from 'node:util';
+import { routerAddressText } from '../../../api/subscription/router-address.ts';
 import { keptCertificate } from '../../../dev/live-routers/push-provider.ts';
 import type { Step } from '../../../dev/live-routers/steps.ts';
 import { freePort } from '../../../dev/servers/ports.ts';
@@ -10,59 +10,37 @@ import type { MessagingRouterStandIn } from '../../../dev/stand-ins/subscription
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../../dev/stand-ins/subscription/notification-router.ts';
 import { startNotificationRouter } from '../../../dev/stand-ins/subscription/notification-router.ts';
+import { scratchFolder } from '../../scratch.ts';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> };
 
-let folder: string;
+const { dir } = scratchFolder('live');
 let pushPort: number;
 let smp: MessagingRouterStandIn;
 let ntf: NotificationRouterStandIn;
-
-beforeEach(async () => {
-  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-live-'));
+beforeAll(async () => {
   pushPort = await freePort();
-  const { certPem: pushAuthority } = await keptCertificate(folder);
+  const { certPem: pushAuthority } = await keptCertificate(dir);
   smp = await startMessagingRouter({ password: 'secret' });
-  ntf = await startNotificationRouter({
-    ...{ pushUrl: `https://localhost:${pushPort}`, pushAuthority },
-  });
+  ntf = await startNotificationRouter({ pushUrl: `https://localhost:${pushPort}`, pushAuthority });
 });
-
-afterEach(async () => {
+afterAll(async () => {
   await ntf.stop();
   await smp.stop();
-  rmSync(folder, { recursive: true });
 });
 
-const addressOf = (scheme: 'smp' | 'ntf', { address }: Pick<typeof smp, 'address'>, password = ''): string =>
-  `${scheme}://${address.keyHash}${password}@${address.host}:${address.port}`;
-
-interface Ended {
-  code: number | null;
-  stdout: string;
-  stderr: string;
-}
-
-/** As `npm run test:routers`, which lets a shell read the variable. */
-function run(args: readonly string[], variables: Record<string, string>): Promise<Ended> {
-  const all = ['--push-folder', folder, '--push-port', String(pushPort), ...args];
-  const child = spawn('sh', ['-c', `${scripts['test:routers']!.split(' && ')[1]} "$@"`, 'sh', ...all], {
-    env: { PATH: process.env['PATH'], NODE_NO_WARNINGS: '1', ...variables },
-  });
-  const ended: Ended = { code: null, stdout: '', stderr: '' };
-  child.stdout.on('data', (chunk: Buffer) => (ended.stdout += chunk.toString()));
-  child.stderr.on('data', (chunk: Buffer) => (ended.stderr += chunk.toString()));
-  return new Promise((resolve) => child.once('close', (code) => resolve({ ...ended, code })));
-}
-
-const leftOnRouters = () => [...smp.queues(), ...ntf.tokens(), ...ntf.subscriptions()];
-
 test('N19 a subscription goes through its life on running routers, and nothing is left there', async () => {
-  const TEST_ROUTERS = `${addressOf('smp', smp, ':secret')} ${addressOf('ntf', ntf)}`;
-  const { code, stdout, stderr } = await run(['--json'], { TEST_ROUTERS });
+  const messaging = routerAddressText(smp.address, 'smp').replace('@', ':secret@');
+  const TEST_ROUTERS = `${messaging} ${routerAddressText(ntf.address, 'ntf')}`;
+  // As `npm run test:routers`, which lets a shell read the variable. Another exit code than 0 is an error.
+  const command = `${scripts['test:routers']!.split(' && ')[1]} "$@"`;
+  const args = ['--push-folder', dir, '--push-port', String(pushPort), '--json'];
+  const { stdout, stderr } = await promisify(execFile)('sh', ['-c', command, 'sh', ...args], {
+    env: { PATH: process.env['PATH'], NODE_NO_WARNINGS: '1', TEST_ROUTERS },
+  });
   const { ok, steps } = JSON.parse(stdout) as { ok: boolean; steps: Step[] };
 
-  expect([code, stderr, ok]).toEqual([0, '', true]);
+  expect([stderr, ok]).toEqual(['', true]);
   expect(steps.map(({ step }) => step)).toEqual([
     ...[
       'connect to the messaging router',
@@ -81,5 +59,5 @@ test('N19 a subscription goes through its life on running routers, and nothing i
   expect(seen['receive the notification']).toMatchObject({ type: 'alert' });
   const messages = steps.flatMap((one) => one.seen['message id'] ?? []);
   expect(new Set(messages).size).toBe(2);
-  expect(leftOnRouters()).toEqual([]);
+  expect([...smp.queues(), ...ntf.tokens(), ...ntf.subscriptions()]).toEqual([]);
 });
