@@ -3,14 +3,10 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { buffer, json } from 'node:stream/consumers';
 import { listen } from '../dev/servers/ports.ts';
-import { ofTests } from './of-tests.ts';
+import { shared } from './of-tests.ts';
 
 /** The collector of a file of tests. */
-export const collectorOfTests = () =>
-  ofTests(
-    () => startCollector(),
-    (collector) => collector.stop(),
-  );
+export const { ofTests: collectorOfTests } = shared(startCollector, (collector) => collector.stop());
 
 /** @param answers false: requests are read and never answered. */
 export async function startCollector({ answers = true } = {}) {
@@ -35,12 +31,31 @@ export async function startCollector({ answers = true } = {}) {
     });
   });
   const port = await listen(server);
+  /** The points of a metric in the newest export; none when it is not in it. */
+  const latest = (name: string) => exports.at(-1)?.points.get(name) ?? [];
   return {
     url: `http://127.0.0.1:${port}`,
     /** Oldest first. */
     exports: exports as readonly (typeof exports)[number][],
-    /** The points of a metric in the newest export; none when it is not in it. */
-    latest: (name: string) => exports.at(-1)?.points.get(name) ?? [],
+    latest,
+    /** The same as `attribute=value attribute=value: count`. */
+    counts: (name: string): Record<string, number> =>
+      Object.fromEntries(
+        latest(name).map(({ attributes, value }) => [
+          Object.entries(attributes)
+            .map(([key, of]) => `${key}=${of}`)
+            .sort()
+            .join(' '),
+          value,
+        ]),
+      ),
+    /** Of its points with these attributes. */
+    sumOf: (name: string, expected: Record<string, string> = {}): number =>
+      latest(name)
+        .filter(({ attributes }) =>
+          Object.entries(expected).every(([key, value]) => attributes[key] === value),
+        )
+        .reduce((sum, { value }) => sum + value, 0),
     /** Names of the metrics of Temporal's SDK, which exports by itself and in binary form. */
     temporalMetrics,
     /** Of all requests so far, traces included. */

@@ -1,8 +1,10 @@
 /** PostgreSQL as it was a moment ago: what a restored backup, or a standby that lagged, is to those that use it. */
 import type { Client } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
+import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { notificationWorkflowId } from '../workflows/intent/contract.ts';
+import { beatKey } from '../api/intent/stream.ts';
 import { eventually } from './eventually.ts';
 
 /**
@@ -25,6 +27,13 @@ export async function untilWorkflowsEnd(
       return status?.name !== 'RUNNING';
     });
   }
+}
+
+/** Waits until a role has once more noted in both stores how far its stream was taken. */
+export async function anotherLook(redis: Redis, role: string, stream: string): Promise<void> {
+  const beat = () => redis.get(beatKey(role, stream));
+  const before = await beat();
+  await eventually('a look more', async () => (await beat()) !== before);
 }
 
 /** Keeps every row of the service. `putBack` makes all later changes undone, while clients stay connected. */

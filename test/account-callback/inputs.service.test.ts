@@ -9,7 +9,7 @@ import { DEFAULT_INPUT_STREAM as STREAM } from '../../api/account-callback/input
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { DAY, HOUR, MIDNIGHT, benchOfTests, day, hour, inputsTaken, track, untrack } from './callbacks.ts';
 import { eventually } from '../harness.ts';
-import { keepRows } from '../put-back.ts';
+import { anotherLook, keepRows } from '../put-back.ts';
 
 const bench = benchOfTests();
 afterEach(() => bench.empty());
@@ -135,14 +135,7 @@ test('I52 C7 inputs that a PostgreSQL has forgotten that was put back are taken 
   await old.exec();
   const service = await bench.startService();
   await eventually('the old ones', async () => (await hoursOf('OLD')).length === 250);
-  const beat = async () =>
-    (await redis.get(
-      `notification:stream_beats:account-callback:${Buffer.from(STREAM).toString('base64url')}`,
-    )) ?? '';
-  const look = async () => {
-    const then = await beat();
-    await eventually('a look', async () => (await beat()) !== then);
-  };
+  const look = () => anotherLook(redis, 'account-callback', STREAM);
   await look();
   const { putBack } = await keepRows(db);
   await appendInputs(redis, [hour('FORGOTTEN', LONG_AGO)]);

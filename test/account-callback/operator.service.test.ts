@@ -32,11 +32,8 @@ beforeAll(async () => {
 });
 
 const LAST_HOUR = NOON_YESTERDAY - HOUR;
-const sumOf = (name: string, attributes: Record<string, string>): number =>
-  collector
-    .latest(`notification.callbacks.${name}`)
-    .filter((point) => Object.entries(attributes).every(([key, value]) => point.attributes[key] === value))
-    .reduce((sum, { value }) => sum + value, 0);
+const sumOf = (name: string, attributes?: Record<string, string>): number =>
+  collector.sumOf(`notification.callbacks.${name}`, attributes);
 
 test('kinds-V10 security-3 C7 inputs are kept once, whatever order they come in; what is malformed is kept with its reason and content, logged and counted', async () => {
   const at = LAST_HOUR;
@@ -83,7 +80,7 @@ test('kinds-V10 security-3 C7 inputs are kept once, whatever order they come in;
   expect(JSON.stringify(refused)).not.toMatch(/xxxx|__proto__/);
   await eventually(
     'the counts',
-    async () => sumOf('malformed_inputs', {}) === hostile.length && sumOf('inputs', { kind: 'hour' }) === 4,
+    async () => sumOf('malformed_inputs') === hostile.length && sumOf('inputs', { kind: 'hour' }) === 4,
   );
   const mixed = { ...hour('ann', at), kind: 'day' } as never;
   await expect(appendInputs(redis, [mixed])).rejects.toThrow(OperationFailedError);
@@ -124,7 +121,7 @@ test('C5 the command line: entries, status, overdue trackings, what failed, a re
     UPDATE notification.callback_trackings
        SET changed_at = '2026-01-01', caught_up_date = '2026-01-01' WHERE user_id = 'eve'`);
   expect((await cli('overdue')).stdout).toMatch(/eve +\d +2026-01-01/);
-  await eventually('the gauge', async () => sumOf('overdue_trackings', {}) === 1);
+  await eventually('the gauge', async () => sumOf('overdue_trackings') === 1);
   expect((await desk.cli(['doctor'], { changes: CALLBACK_ENV })).stdout).toMatch(
     /callbacks: trackings.*not caught up in time: eve \(2026-01-01\)/,
   );

@@ -1,4 +1,5 @@
 /** Push jobs whose workflows are lost, or whose rows were put back: they are taken up by their rows. */
+import { beatKey } from '../../api/intent/stream.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { MOBILE_TASK_QUEUE, mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
@@ -86,7 +87,7 @@ test('I52 a Redis that was put back may have forgotten that jobs were given agai
   const jobId = await mobile.publishTo(userId);
   await mobile.settled(jobId);
   await mobile.ended(jobId);
-  const key = `notification:stream_beats:mobile-push:${Buffer.from(JOBS).toString('base64url')}`;
+  const key = beatKey('mobile-push', JOBS);
   const beat = async () => (await slot.redis.get(key)) ?? '';
   await eventually('a look', async () => (await beat()) !== '');
   const before = await beat();
