@@ -10,7 +10,7 @@ import type { StopSignal } from '../api/interrupts.ts';
 import { run } from '../cli/program.ts';
 import { eventually } from './eventually.ts';
 import type { Slot } from './harness.ts';
-import { ofEachTest, ofTests } from './of-tests.ts';
+import { shared } from './of-tests.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUser } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
@@ -79,18 +79,14 @@ export function spawnCli(args: string[], env: Env): ChildProcessByStdio<null, Re
 const usersOf = (changes: Env) =>
   changes['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined ? asUser('operator') : {};
 
-const cliOf = (of: typeof ofTests) => (slot: Slot | (() => Slot)) =>
-  of(
-    () => cliFor(typeof slot === 'function' ? slot() : slot),
-    (cli) => cli.dispose(),
-  );
-/** The command line of a file of tests. */
-export const cliOfTests = cliOf(ofTests);
-/** The one of each test. */
-export const cliOfEachTest = cliOf(ofEachTest);
+/** The command line of a file of tests, or of each test. */
+export const { ofTests: cliOfTests, ofEachTest: cliOfEachTest } = shared(
+  (slot: Slot | (() => Slot)) => cliFor(typeof slot === 'function' ? slot() : slot),
+  (cli) => cli.dispose(),
+);
 
 /** The command line with the servers of a slot. Call `dispose` at the end. */
-export function cliFor(slot: Slot) {
+function cliFor(slot: Slot) {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-cli-'));
   const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = slot.endpoints;
   const env: Env = {

@@ -30,7 +30,7 @@ import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
 import { recordHistories } from './histories/record.ts';
-import { ofEachTest, ofTests } from './of-tests.ts';
+import { shared } from './of-tests.ts';
 import { asUserOf } from './redis-users.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/search-attributes.ts';
@@ -114,30 +114,15 @@ export const operatorOf = (slot: Slot, uiUrl?: string, catalog?: Catalog): Opera
   createOperator({ ...resourcesOf(slot), ...given({ uiUrl, catalog }) });
 
 /** The client of an operator in a file of tests. */
-export const operatorOfTests = (slot: Slot, ...more: [uiUrl?: string, catalog?: Catalog]): Operator =>
-  ofTests(() => operatorOf(slot, ...more));
+export const { ofTests: operatorOfTests } = shared(operatorOf);
 
-export interface SlotOptions {
-  /** Whether the database has no migrations yet. */
-  isEmpty?: boolean;
-}
+/** The slot of a file or of a `describe`, or another one for each test. */
+export const { ofTests: slotOfTests, ofEachTest: slotOfEachTest } = shared(takeSlot, (slot: Slot) =>
+  slot.release(),
+);
 
-/** The slot of a file or of a `describe`. */
-export const slotOfTests = (options?: SlotOptions): Slot =>
-  ofTests(
-    () => takeSlot(options),
-    (slot) => slot.release(),
-  );
-
-/** Another slot for each test. */
-export const slotOfEachTest = (options?: SlotOptions): Slot =>
-  ofEachTest(
-    () => takeSlot(options),
-    (slot) => slot.release(),
-  );
-
-/** Takes a slot of servers. Call `release` at the end. */
-export async function takeSlot({ isEmpty = false }: SlotOptions = {}) {
+/** Takes a slot of servers. Call `release` at the end. @param options.isEmpty whether the database has no migrations yet. */
+export async function takeSlot({ isEmpty } = { isEmpty: false }) {
   const stack = stackOfRun();
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });

@@ -30,3 +30,12 @@ export const ofTests = <Made extends object>(make: Make<Made>, end?: End<Made>):
 /** Made before each test. */
 export const ofEachTest = <Made extends object>(make: Make<Made>, end?: End<Made>): Made =>
   share(beforeEach, afterEach, make, end);
+
+/** The two ways to share what a function with parameters makes. */
+export const shared = <Args extends unknown[], Made extends object>(
+  make: (...args: Args) => Made | Promise<Made>,
+  end?: End<Made>,
+) => ({
+  ofTests: (...args: Args): Made => ofTests(() => make(...args), end),
+  ofEachTest: (...args: Args): Made => ofEachTest(() => make(...args), end),
+});

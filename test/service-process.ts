@@ -10,7 +10,7 @@ import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
 import { environmentOf, eventually } from './harness.ts';
-import { ofEachTest, ofTests } from './of-tests.ts';
+import { shared } from './of-tests.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUserOf } from './redis-users.ts';
 
@@ -58,15 +58,11 @@ export function createFleet(slot: Slot) {
   };
 }
 
-const fleetOf = (of: typeof ofTests) => (slot: () => Slot) =>
-  of(
-    () => createFleet(slot()),
-    (fleet) => fleet.killAll(),
-  );
-/** The processes of a file of tests, killed before its slot is released. */
-export const fleetOfTests = fleetOf(ofTests);
-/** Those of each test. */
-export const fleetOfEachTest = fleetOf(ofEachTest);
+/** The processes of a file of tests, or of each test, killed before their slot is released. */
+export const { ofTests: fleetOfTests, ofEachTest: fleetOfEachTest } = shared(
+  (slot: () => Slot) => createFleet(slot()),
+  (fleet) => fleet.killAll(),
+);
 
 function serversOf({ endpoints }: Slot): Record<string, string> {
   const { redis, postgresDsn, userServiceUrl } = endpoints;

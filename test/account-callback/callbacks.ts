@@ -12,7 +12,7 @@ import { RUN_NOW_UPDATE, accountCallbackWorkflowId } from '../../workflows/accou
 import type { Slot } from '../harness.ts';
 import { DAY, HOUR } from './values.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
-import { ofTests } from '../of-tests.ts';
+import { shared } from '../of-tests.ts';
 
 export { DAY, HOUR, MINUTE, day, expectationsOf, hour, track, untrack } from './values.ts';
 
@@ -34,11 +34,7 @@ export const CALLBACK_ENV = {
  * @param given another owner's slot, which that owner releases. Default: one that is taken for it.
  * @param proof what the portfolio service asks of a caller.
  */
-export const benchOfTests = (given?: Slot, proof?: CallerProof) =>
-  ofTests(
-    () => takeCallbackBench(given, proof),
-    (bench) => bench.release(),
-  );
+export const { ofTests: benchOfTests } = shared(takeCallbackBench, (bench) => bench.release());
 
 async function takeCallbackBench(given?: Slot, proof?: CallerProof) {
   const slot = given ?? (await takeSlot());

@@ -5,7 +5,7 @@ import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
-import { ofEachTest, ofTests } from '../of-tests.ts';
+import { shared } from '../of-tests.ts';
 
 export const JOBS = 'stream.notifications.jobs';
 export const GROUP = 'notifications';
@@ -39,11 +39,8 @@ export async function withMobilePush(slot: Slot): Promise<MobileSlot> {
   return mobilePushOf(slot);
 }
 
-/** Of the slot of a file. */
-export const mobileOfTests = (slot: Slot): MobileSlot => ofTests(() => withMobilePush(slot));
-
-/** Of the slot of each test. */
-export const mobileOfEachTest = (slot: Slot): MobileSlot => ofEachTest(() => withMobilePush(slot));
+/** Of the slot of a file, or of that of each test. */
+export const { ofTests: mobileOfTests, ofEachTest: mobileOfEachTest } = shared(withMobilePush);
 
 /** For a database that is prepared already. */
 export function mobilePushOf(slot: Slot) {

@@ -8,15 +8,11 @@ import {
   SYMBOL_CONFIG_TASK_QUEUE,
   SYMBOL_CONFIG_WORKFLOW,
 } from '../../workflows/symbol-config/contract.ts';
-import { ofEachTest } from '../of-tests.ts';
-import { takeSymbolRegistry } from '../symbol-config/registry.ts';
+import { registryOfEachTest } from '../symbol-config/registry.ts';
 
 const WORKER = 'stand-in for a worker';
 
-const registry = ofEachTest(
-  () => takeSymbolRegistry(),
-  (taken) => taken.release(),
-);
+const registry = registryOfEachTest();
 
 /** Takes tasks in place of a worker, until one with an update, which it ends the workflow in while a signal arrives. */
 async function giveUpdateBack(): Promise<void> {

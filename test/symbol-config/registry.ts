@@ -15,7 +15,7 @@ import {
 } from '../../workflows/symbol-config/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
-import { ofTests } from '../of-tests.ts';
+import { shared } from '../of-tests.ts';
 
 interface TargetState {
   target: string;
@@ -27,7 +27,7 @@ interface TargetState {
 }
 
 /** @param given another owner's slot, which that owner releases. Default: one that is taken for it. @param proof what the targets ask of a caller. */
-export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof) {
+async function takeSymbolRegistry(given?: Slot, proof?: CallerProof) {
   const slot = given ?? (await takeSlot());
   const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-symbols-'));
   const targets = await startSymbolTargets({ storeDir, ...(proof ? { proof } : {}) });
@@ -88,12 +88,11 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof) {
   };
 }
 
-/** The registry of a file of tests. */
-export const registryOfTests = (...given: Parameters<typeof takeSymbolRegistry>) =>
-  ofTests(
-    () => takeSymbolRegistry(...given),
-    (registry) => registry.release(),
-  );
+/** The registry of a file of tests, or of each test. */
+export const { ofTests: registryOfTests, ofEachTest: registryOfEachTest } = shared(
+  takeSymbolRegistry,
+  (registry) => registry.release(),
+);
 
 /** The names in a list of either kind. */
 export const namesIn = (symbols: SymbolPush['symbols'] = []): string[] =>
