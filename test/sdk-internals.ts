@@ -9,5 +9,4 @@ export { parseWorkflowCode } from '@temporalio/worker/lib/worker.js';
 export type { Workflow } from '@temporalio/worker/lib/workflow/interface.js';
 export { ReusableVMWorkflowCreator } from '@temporalio/worker/lib/workflow/reusable-vm.js';
 export { globalHandlers } from '@temporalio/worker/lib/workflow/vm-shared.js';
-export type { Activator } from '@temporalio/workflow/lib/internals.js';
 export { createUnsafeRandomSource } from '@temporalio/workflow/lib/random-helpers.js';

@@ -10,8 +10,6 @@ import { readFile } from 'node:fs/promises';
 import type { SearchAttributePair } from '@temporalio/common';
 import {
   CancelledFailure,
-  ChildWorkflowFailure,
-  RetryState,
   TypedSearchAttributes,
   WorkflowExecutionAlreadyStartedError,
 } from '@temporalio/common';
@@ -19,7 +17,7 @@ import type { coresdk } from '@temporalio/proto';
 import proto from '@temporalio/proto';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import type * as workflows from '../workflows/index.ts';
-import type { Activator, Workflow } from './sdk-internals.ts';
+import type { Workflow } from './sdk-internals.ts';
 import {
   ReusableVMWorkflowCreator,
   createUnsafeRandomSource,
@@ -35,7 +33,7 @@ import {
   attributesOf,
   durationOf,
   errorOf,
-  failureOf,
+  failureOfChild,
   fieldsOf,
   payloadOf,
   payloadsOf,
@@ -49,13 +47,13 @@ export { type Fakes, hold, silence } from './workflow-tier/activity.ts';
 type Job = coresdk.workflow_activation.IWorkflowActivationJob;
 type Command = coresdk.workflow_commands.IWorkflowCommand;
 type ChildCommand = coresdk.workflow_commands.IStartChildWorkflowExecution;
+type ChildResult = coresdk.child_workflow.IChildWorkflowResult;
 
 type Workflows = typeof workflows;
 type ResultOf<Type extends keyof Workflows> = Awaited<ReturnType<Workflows[Type]>>;
 type ArgsOf<Activity> = NonNullable<Activity> extends (...args: infer Args) => unknown ? Args : never;
 
 const { WorkflowActivation } = proto.coresdk.workflow_activation;
-const { WorkflowActivationCompletion } = proto.coresdk.workflow_completion;
 const { START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS } =
   proto.coresdk.child_workflow.StartChildWorkflowExecutionFailedCause;
 const NAMESPACE = 'default';
@@ -74,7 +72,6 @@ interface WorkflowOptions<Activities extends object> {
   searchAttributes?: SearchAttributePair[];
 }
 
-type Condition<Found> = () => Maybe<Found> | Promise<Maybe<Found>>;
 type Maybe<Found> = Found | undefined | false;
 
 /** The arguments with which a run begins. */
@@ -138,8 +135,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   private outcome: Outcome<Result> | undefined;
   private readonly timers = new Map<number, Due>();
   private readonly activities = new Map<number, Activity>();
-  /** Their ids. */
-  private readonly openChildren = new Map<number, string>();
   private readonly updates = new Map<string, PendingUpdate>();
 
   constructor(creator: ReusableVMWorkflowCreator, workflowId: string, options: WorkflowOptions<object>) {
@@ -172,16 +167,18 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /**
    * Lets virtual time pass until the condition finds something.
    *
-   * @returns what it found. @throws Error that says what the workflow waits for.
+   * @returns what it found. @throws Error that says which activities and timers are open.
    */
-  async until<Found>(what: string, condition: Condition<Found>): Promise<Found> {
+  async until<Found>(what: string, condition: () => Maybe<Found> | Promise<Maybe<Found>>): Promise<Found> {
     for (let steps = 0; ; steps += 1) {
       const found = await condition();
       if (found) return found;
       const isIdle = this.clock.nextMs === Infinity;
       if (isIdle || steps >= MOST_STEPS) {
         const end = isIdle ? 'nothing is due any more' : `it did not come within ${steps} steps`;
-        throw new Error(`waited in vain for ${what}: ${end}\n${this.workflowId} ${this.describe()}`);
+        const open = [...this.activities.values()].map((activity) => activity.describe());
+        open.push(`${this.timers.size} timers`);
+        throw new Error(`waited in vain for ${what}: ${end}\n${this.workflowId} has ${open.join(', ')}`);
       }
       await this.step();
     }
@@ -234,18 +231,6 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   /** The text that Temporal's Web UI shows. */
   async details(): Promise<string> {
     return (await this.query<{ currentDetails: string }>('__temporal_workflow_metadata')).currentDetails;
-  }
-
-  /** What the workflow waits for. */
-  describe(): string {
-    if (this.outcome) return 'has ended';
-    const { activator } = this.workflow as unknown as { activator: Activator };
-    return `waits for ${[
-      ...[...this.timers.values()].map(({ atMs }) => `a timer in ${atMs - this.nowMs} ms`),
-      ...[...this.activities.values()].map((activity) => activity.describe()),
-      ...[...this.openChildren.values()].map((workflowId) => `the child ${workflowId}`),
-      `${activator.blockedConditions.size} conditions`,
-    ].join(', ')}`;
   }
 
   /** @internal Begins a run. */
@@ -328,12 +313,9 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       historyLength: this.historyLength,
       continueAsNewSuggested: false,
     });
-    const encoded = WorkflowActivation.encode(activation).finish();
-    const completion = await this.workflow!.activate(WorkflowActivation.decode(encoded));
+    const { failed, successful } = await this.workflow!.activate(activation);
     // Log lines, which no test reads.
     await this.workflow!.getAndResetSinkCalls();
-    const bytes = WorkflowActivationCompletion.encode(completion).finish();
-    const { failed, successful } = WorkflowActivationCompletion.decode(bytes);
     if (!failed) return successful!.commands ?? [];
     const cause = errorOf(failed.failure);
     throw new Error(`a workflow task of ${this.workflowId} fails: ${cause.message}`, { cause });
@@ -417,11 +399,14 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     if (!fake)
       throw new Error(`${this.workflowId} starts a child ${workflowType}, which the test does not fake`);
     const { inbox } = this;
-    this.openChildren.set(seq, workflowId);
+    const resultOf = (outcome: Outcome): ChildResult => {
+      if (!('error' in outcome)) return { completed: { result: payloadOf(outcome.result) } };
+      const failure = failureOfChild(workflowId, workflowType, outcome.error as Error);
+      return outcome.error instanceof CancelledFailure ? { cancelled: { failure } } : { failed: { failure } };
+    };
     clock.schedule(0, async () => {
       const outcome = (await answerOf(fake, args)) as Outcome;
       if ('error' in outcome && outcome.error instanceof WorkflowExecutionAlreadyStartedError) {
-        this.openChildren.delete(seq);
         const cause = START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS;
         const failed = { workflowId, workflowType, cause };
         inbox.push({ resolveChildWorkflowExecutionStart: { seq, failed } });
@@ -431,8 +416,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       inbox.push({ resolveChildWorkflowExecutionStart: { seq, succeeded } });
       // The parent hears of the end in another task, after the task of the start.
       clock.schedule(0, () => {
-        if (inbox === this.inbox) this.openChildren.delete(seq);
-        inbox.push({ resolveChildWorkflowExecution: { seq, result: resultOfChild(command, outcome) } });
+        inbox.push({ resolveChildWorkflowExecution: { seq, result: resultOf(outcome) } });
       });
     });
   }
@@ -446,22 +430,8 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   private dropAll(): void {
     for (const timer of this.timers.values()) this.clock.drop(timer);
     for (const activity of this.activities.values()) activity.abandon();
-    for (const open of [this.timers, this.activities, this.openChildren]) open.clear();
+    for (const open of [this.timers, this.activities]) open.clear();
   }
-}
-
-function resultOfChild(
-  { workflowId, workflowType }: ChildCommand,
-  outcome: Outcome,
-): coresdk.child_workflow.IChildWorkflowResult {
-  if (!('error' in outcome)) return { completed: { result: payloadOf(outcome.result) } };
-  const execution = { workflowId: workflowId!, runId: `${workflowId}/run` };
-  const { RETRY_POLICY_NOT_SET } = RetryState;
-  const cause = outcome.error as Error;
-  const failure = failureOf(
-    new ChildWorkflowFailure('default', execution, workflowType!, RETRY_POLICY_NOT_SET, cause),
-  );
-  return cause instanceof CancelledFailure ? { cancelled: { failure } } : { failed: { failure } };
 }
 
 /** The order of jobs in an activation: the beginning, signals and updates, all others, local activities. */

@@ -1,7 +1,9 @@
 /** Values, failures and times as Temporal writes them. */
 import type { TypedSearchAttributes } from '@temporalio/common';
 import {
+  ChildWorkflowFailure,
   DefaultFailureConverter,
+  RetryState,
   arrayFromPayloads,
   defaultPayloadConverter,
   toPayloads,
@@ -32,6 +34,11 @@ export const valuesOf = (payloads: Optional<Payload[]>): unknown[] =>
   arrayFromPayloads(defaultPayloadConverter, payloads);
 
 export const failureOf = (error: unknown): Failure => failures.errorToFailure(error, defaultPayloadConverter);
+export function failureOfChild(workflowId: string, workflowType: string, cause: Error): Failure {
+  const execution = { workflowId, runId: `${workflowId}/run` };
+  const { RETRY_POLICY_NOT_SET } = RetryState;
+  return failureOf(new ChildWorkflowFailure('default', execution, workflowType, RETRY_POLICY_NOT_SET, cause));
+}
 export const errorOf = (failure: Optional<Failure>): Error =>
   failures.failureToError(failure!, defaultPayloadConverter);
 
