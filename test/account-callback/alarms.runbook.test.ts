@@ -41,18 +41,18 @@ async function publish(...users: string[]): Promise<void> {
     return rows.length === users.length;
   });
 }
-const refuse = () => bench.portfolio.fail({ failure: { kind: 'status', status: 503 } });
-const manyUsers = (name: string) => Array.from({ length: 5 }, (_, index) => `${name}-${index}`);
-const runNow = () => eventually('an alarm of the shard', () => bench.runNow());
+/** The same, delivered by an alarm of the shard. */
+async function deliver(...users: string[]): Promise<void> {
+  await publish(...users);
+  await eventually('an alarm of the shard', () => bench.runNow());
+}
+const refuse = async () => bench.portfolio.fail({ failure: { kind: 'status', status: 503 } });
 
 drill({
   alarm: 'CallbacksFail',
   fault: 'the portfolio service answers 503',
-  inject: async () => refuse(),
-  load: async () => {
-    await publish(`fails-${Date.now()}`);
-    await runNow();
-  },
+  inject: refuse,
+  load: () => deliver(`fails-${Date.now()}`),
   says: { 'galaxy-notify callbacks failed': /503/ },
   deeds: [{ words: 'fix it', act: heal }],
   cleanUp: heal,
@@ -62,9 +62,8 @@ drill({
   alarm: 'CallbackRetriesFail',
   fault: 'the portfolio service answers 503 to every retry',
   inject: async () => {
-    refuse();
-    await publish(...manyUsers('retries'));
-    await runNow();
+    await refuse();
+    await deliver(...Array.from({ length: 5 }, (_, index) => `retries-${index}`));
   },
   says: { 'galaxy-notify callbacks failed': /503/ },
   deeds: [{ words: 'as for CallbacksFail', act: heal }],
@@ -75,9 +74,8 @@ drill({
   alarm: 'CallbacksDropped',
   fault: 'the portfolio service answered 503 for longer than the ladder',
   inject: async () => {
-    refuse();
-    await publish('dropped');
-    await runNow();
+    await refuse();
+    await deliver('dropped');
   },
   says: { 'galaxy-notify callbacks failed --dead': /dropped/ },
   deeds: [{ words: 'fix it', act: heal, before: 'galaxy-notify callbacks replay' }],
@@ -103,8 +101,7 @@ drill({
   alarm: 'CallbackInputsLate',
   fault: 'a producer corrects an hour after it was delivered',
   inject: async () => {
-    await publish('corrected-late');
-    await runNow();
+    await deliver('corrected-late');
     await appendInputs(ground.slot.redis, [hour('corrected-late', lastHour(), 11)]);
   },
   examples: () => ({ 'user-1': 'corrected-late' }),

@@ -194,19 +194,15 @@ describe('refused', () => {
 });
 
 describe('mobile-job-asyncapi.yaml', () => {
-  interface Schema {
-    required?: string[];
-    properties?: Record<string, Schema>;
-    contentSchema?: Schema;
+  interface Message {
+    payload: { $ref: string };
+    examples: { payload: Record<string, string> }[];
   }
   interface Document {
     channels: Record<string, { address: string }>;
     components: {
-      schemas: Record<string, Schema>;
-      messages: Record<
-        string,
-        { payload: { $ref: string }; examples: { payload: Record<string, string> }[] }
-      >;
+      schemas: Record<string, { required?: string[]; properties?: object }>;
+      messages: Record<string, Message>;
     };
   }
   const { document, problems } = publishedContract<Document>('mobile-push/job-asyncapi.yaml');

@@ -30,11 +30,6 @@ beforeAll(async () => {
 }, 300_000);
 
 const heal = async () => registry.targets.heal();
-const refuse = async (symbol: string) => {
-  registry.targets.fail({ failure: { kind: 'status', status: 503 } });
-  await registry.write([symbol]);
-  await registry.tell();
-};
 
 drill({
   alarm: 'SymbolListEmpty',
@@ -47,23 +42,22 @@ drill({
   says: { 'galaxy-notify symbols list': /BTC/ },
 });
 
-drill({
-  alarm: 'SymbolPushesFail',
-  fault: 'targets answer 503',
-  inject: () => refuse('SOL'),
-  says: { 'galaxy-notify symbols status': /503/ },
-  deeds: [{ words: 'fix it', act: heal, before: 'galaxy-notify symbols push' }],
-  cleanUp: heal,
-});
-
-drill({
-  alarm: 'SymbolTargetsStayBehind',
-  fault: 'targets answer 503',
-  inject: () => refuse('DOT'),
-  says: { 'galaxy-notify symbols status': /503/ },
-  deeds: [{ words: 'fix it', act: heal, before: 'galaxy-notify symbols push' }],
-  cleanUp: heal,
-});
+for (const [alarm, symbol] of [
+  ['SymbolPushesFail', 'SOL'],
+  ['SymbolTargetsStayBehind', 'DOT'],
+] as const)
+  drill({
+    alarm,
+    fault: 'targets answer 503',
+    async inject() {
+      registry.targets.fail({ failure: { kind: 'status', status: 503 } });
+      await registry.write([symbol]);
+      await registry.tell();
+    },
+    says: { 'galaxy-notify symbols status': /503/ },
+    deeds: [{ words: 'fix it', act: heal, before: 'galaxy-notify symbols push' }],
+    cleanUp: heal,
+  });
 
 drill({
   alarm: 'SymbolReconciliationStopped',
