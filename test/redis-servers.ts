@@ -15,8 +15,6 @@ export interface RedisServer {
   client: Redis;
 }
 
-export type RedisServers = Awaited<ReturnType<typeof createRedisServers>>;
-
 export async function createRedisServers() {
   const folder = await mkdtemp(path.join(tmpdir(), 'redis-servers-'));
   const servers: RedisServer[] = [];

@@ -69,7 +69,7 @@ const addressOf = (userId: string, email: string, preferredLanguage = 'en') =>
 const askedFor = (): string[] => standIn.requests.map(({ userId }) => userId);
 
 describe('answers', () => {
-  test('I11 a known user is found with one look-up, and 404 subject_not_found says that there is none', async () => {
+  test('I11 a known user is found with one look-up, and 404 subject_not_found says that there is no such user', async () => {
     expect(await users.findRecipient('user-1')).toEqual(recipient('user-1', 'ada.marlow@example.com'));
     expect(await users.findRecipient('nobody')).toBeUndefined();
     expect(askedFor()).toEqual(['user-1', 'nobody']);
@@ -96,7 +96,7 @@ describe('answers', () => {
     },
   );
 
-  test('I11 an address that is none is not used, and not repeated in the error', async () => {
+  test('I11 what is no address is not used, and not repeated in the error', async () => {
     addressOf('user-1', 'ada@example.com\r\nBcc: eve@example.com');
     const failure = await failureOf(users.findRecipient('user-1'));
     expect(failure.message).toBe('User Service gave an unusable answer: email');

@@ -123,7 +123,7 @@ test.each([
   expect(mobile.requests()['of the malformed']).toBeUndefined();
 });
 
-test('M6 M7 M8 M9 kinds-V4 bug-P2 bug-P12 devices that answer in every way: one send to each success, right removals, budgets of their own', async () => {
+test('M6 M7 M8 M9 kinds-V4 bug-P2 bug-P12 devices that answer in every way: one send to each success, right removals, its own budget to each', async () => {
   const devices = {
     fine: { status: 'sent', attempts: 1 },
     stale: { status: 'removed', attempts: 1 },

@@ -108,7 +108,7 @@ test.each(USERS)(
     const foreign = Object.entries(KEYS).flatMap(([key, who]) => (who.includes(user) ? [] : [key]));
     expect(foreign.length).toBeGreaterThan(0);
     const accepted = await acceptedOf(user, [...foreign.flatMap(attemptsOn), ...FOR_ADMINISTRATORS]);
-    // Somebody must be able to end a script of another user that does not end.
+    // An operator must be able to end a script of another user that does not end.
     expect(accepted).toEqual(user === 'operator' ? [expect.stringMatching(/^SCRIPT KILL/)] : []);
   },
 );

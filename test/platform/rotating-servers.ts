@@ -53,7 +53,7 @@ export function mountedSecret(folder: string) {
   };
 }
 
-/** What a server shows and what it trusts, in files of whoever owns the folder. */
+/** What a server shows and what it trusts, in files of the owner of the folder. */
 function writePems(folder: string, { server, client }: Identities) {
   const { uid, gid } = statSync(folder);
   const write = (text: string) => {
