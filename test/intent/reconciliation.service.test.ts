@@ -23,6 +23,7 @@ import {
   resultOf,
   routeIn,
   untilIntent,
+  untilLogged,
   untilStatuses,
 } from './rows.ts';
 
@@ -172,9 +173,7 @@ test('I52 security-5 intents that PostgreSQL has forgotten are accepted again, t
 
   await bothPublished(slot, [...before, ...after]);
   await refused(loser, after[1]!);
-  await eventually('the finding', async () =>
-    slot.logs.some(({ msg, kind }) => msg === 'stream finding' && kind === 'postgres_regressed'),
-  );
+  await untilLogged(slot, { msg: 'stream finding', kind: 'postgres_regressed' });
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [...before, ...after]));
   // It knows their keys again.
   await refused(await publishTurn(slot.redis, 'b', ['user-2']), after[0]!);

@@ -212,6 +212,13 @@ export async function publishDead(slot: Slot, idempotencyKey: string, userIds = 
   return id;
 }
 
+/** Until a service has logged a line with these fields. */
+export const untilLogged = ({ logs }: Slot, fields: object) =>
+  eventually(`a line with ${JSON.stringify(fields)}`, async () => {
+    expect(logs).toContainEqual(expect.objectContaining(fields));
+    return true;
+  });
+
 /** Cancels one notification. @returns how its routes stand once the operation has ended. */
 export async function cancelOne({ operations }: Operator, notificationId: string, requestedBy = 'test') {
   const { operationId } = await operations.begin('cancel', { notificationId }, { requestedBy });

@@ -17,7 +17,7 @@ import { createLogger } from '../../workers/logger.ts';
 import { eventually, operatorOfTests, slotOfTests } from '../harness.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
-import { EMAIL, PUSH, bothPublished, routeIn } from './rows.ts';
+import { EMAIL, PUSH, bothPublished, routeIn, untilLogged } from './rows.ts';
 
 /** Nothing is left to push. */
 const PUSHED: SymbolConfigState = {
@@ -106,11 +106,7 @@ test.each(HARMS)(
     const next = await publishTurn(slot.redis, `b ${what}`);
     await eventually('the next intent', async () => (await sent()).length === 4);
     expect(await sent()).toEqual(deliveriesTo('user-1', [id, next]));
-    await eventually('a log line about the reader', async () =>
-      slot.logs.some(
-        ({ msg, state }) => msg === 'long-lived workflow did not run and is started' && state === 'STUCK',
-      ),
-    );
+    await untilLogged(slot, { msg: 'long-lived workflow did not run and is started', state: 'STUCK' });
   },
 );
 
