@@ -5,7 +5,7 @@ import { eventually, slotOfTests } from '../harness.ts';
 import { collectorOfTests } from '../otlp-collector.ts';
 import { GATEWAY, OFFSET_KEY, append } from '../service-process.ts';
 import { entryOf, turnIntent } from './entries.ts';
-import { plantRecords } from './rows.ts';
+import { plantRecords, untilLogged } from './rows.ts';
 
 const INTENTS = 'notification:intents';
 
@@ -56,12 +56,12 @@ async function publishMix(): Promise<void> {
   // A stream that takes no entries, as Redis itself refuses them.
   await slot.redis.set(GATEWAY, 'not a stream');
   await append(slot.redis, [entryOf('lobby.membership.approved', { recipient_user_ids_json: '["user-4"]' })]);
-  await logged('dead_letter', 'result');
+  await untilLogged(slot, { result: 'dead_letter' });
   await slot.redis.del(GATEWAY);
 
   slot.userService.fail({ failure: { kind: 'status', status: 500 }, userId: 'user-3', times: 1 });
   await turnReady('key-1', ['user-1', 'user-2', 'user-3']);
-  await logged('accepted', 'outcome', 'game.turn.ready');
+  await untilLogged(slot, { outcome: 'accepted', notification_type: 'game.turn.ready' });
   await turnReady('key-1', ['user-3', 'user-2', 'user-1']);
   await turnReady('key-1', ['user-1', 'user-2', 'user-3'], 2);
   await turnReady('key-2', ['nonesuch']);
@@ -69,11 +69,6 @@ async function publishMix(): Promise<void> {
   await slot.redis.xadd(INTENTS, '*', 'notification_type', 'ada@example.com', 'producer', 'user-1');
   await slot.redis.xadd(INTENTS, '*', 'notification_type', 'game.finished', 'producer', 'game_master');
 }
-
-const logged = (value: string, field: string, type?: string) =>
-  eventually(`${field} ${value} in the logs`, async () =>
-    slot.logs.some((line) => line[field] === value && (!type || line['notification_type'] === type)),
-  );
 
 /** What is counted of intents and routes, by the values of their attributes. */
 const COUNTS: Record<string, Record<string, number>> = {
@@ -113,70 +108,65 @@ const tally = (name: string): Record<string, number> =>
 
 const sum = (counts: Record<string, number>) => Object.values(counts).reduce((a, b) => a + b, 0);
 
-describe('counters', () => {
-  test('I33 I6 I9 I21 I22 intents, refusals, attempts and dead letters count once, by how they ended', async () => {
-    for (const [name, expected] of Object.entries(COUNTS))
-      await eventually(`all of ${name}`, async () => sum(tally(name)) >= sum(expected));
-    // Nothing is counted beyond that.
-    const before = collector.exports.length;
-    await eventually('another export', async () => collector.exports.length > before + 1);
-    expect(Object.fromEntries(Object.keys(COUNTS).map((name) => [name, tally(name)]))).toEqual(COUNTS);
-  });
-
-  test('I33 I11 lookups count by their result', async () => {
-    const { 'game.turn.ready found': found, ...others } = await eventually('lookups', async () => {
-      const counts = tally('notification.user_enrichment.attempts');
-      return counts['game.turn.ready not_found'] === 1 && counts;
-    });
-    expect(others).toEqual({
-      'lobby.membership.approved found': 1,
-      'game.turn.ready failed': 1,
-      'game.turn.ready not_found': 1,
-    });
-    // Three of the attempt that succeeded; of the failed one, those that had been answered; and of the two that came again.
-    expect(found).toBeGreaterThanOrEqual(3);
-    expect(found).toBeLessThanOrEqual(11);
-  });
+test('I33 I6 I9 I21 I22 intents, refusals, attempts and dead letters count once, by how they ended', async () => {
+  for (const [name, expected] of Object.entries(COUNTS))
+    await eventually(`all of ${name}`, async () => sum(tally(name)) >= sum(expected));
+  // Nothing is counted beyond that.
+  const before = collector.exports.length;
+  await eventually('another export', async () => collector.exports.length > before + 1);
+  expect(Object.fromEntries(Object.keys(COUNTS).map((name) => [name, tally(name)]))).toEqual(COUNTS);
 });
 
-describe('attributes', () => {
-  test('I33 the nine names arrive, with their attributes and no others, and no id or address as a value', async () => {
-    const points = () => collector.exports.flatMap((export_) => [...export_.points]);
-    await eventually('all names', async () => {
-      const names = new Set(points().map(([name]) => name));
-      return SEED_NAMES.every((name) => names.has(name));
-    });
-    for (const [name, list] of points())
-      for (const { attributes } of list) {
-        const names = Object.keys(attributes).sort().join(' ');
-        expect(`${name}: ${names}`).toMatch(new RegExp(`^${name}: ${ATTRIBUTES[name] ?? 'no such metric'}$`));
-        expect(Object.values(attributes).join(' ')).not.toMatch(/@|user-|nonesuch|key-|\d{5}/);
-      }
+test('I33 I11 lookups count by their result', async () => {
+  const { 'game.turn.ready found': found, ...others } = await eventually('lookups', async () => {
+    const counts = tally('notification.user_enrichment.attempts');
+    return counts['game.turn.ready not_found'] === 1 && counts;
   });
-
-  test('I33 exports name the service and the process, traces go to the same collector', async () => {
-    const { resource } = collector.exports[0]!;
-    expect(resource).toMatchObject({
-      'service.name': 'galaxy-notify',
-      'service.instance.id': expect.stringMatching(/^[0-9a-f-]{36}$/),
-    });
-    await eventually('traces', async () => collector.paths.includes('/v1/traces'));
-    expect(new Set(collector.paths)).toEqual(new Set(['/v1/metrics', '/v1/traces']));
+  expect(others).toEqual({
+    'lobby.membership.approved found': 1,
+    'game.turn.ready failed': 1,
+    'game.turn.ready not_found': 1,
   });
-
-  test("I33 metrics of Temporal's SDK come along: how long tasks wait, and what calls cost", async () => {
-    await eventually("Temporal's metrics", async () => collector.temporalMetrics.size > 0);
-    const names = [
-      ...['workflow_task_schedule_to_start_latency', 'activity_schedule_to_start_latency'],
-      ...['workflow_task_execution_latency', 'worker_task_slots_available', 'worker_task_slots_used'],
-      ...['num_pollers', 'sticky_cache_size', 'request', 'request_latency'],
-    ];
-    expect([...collector.temporalMetrics]).toEqual(
-      expect.arrayContaining(names.map((name) => `temporal_${name}`)),
-    );
-  });
+  // Three of the attempt that succeeded; of the failed one, those that had been answered; and of the two that came again.
+  expect(found).toBeGreaterThanOrEqual(3);
+  expect(found).toBeLessThanOrEqual(11);
 });
 
+test('I33 the nine names arrive, with their attributes and no others, and no id or address as a value', async () => {
+  const points = () => collector.exports.flatMap((export_) => [...export_.points]);
+  await eventually('all names', async () => {
+    const names = new Set(points().map(([name]) => name));
+    return SEED_NAMES.every((name) => names.has(name));
+  });
+  for (const [name, list] of points())
+    for (const { attributes } of list) {
+      const names = Object.keys(attributes).sort().join(' ');
+      expect(`${name}: ${names}`).toMatch(new RegExp(`^${name}: ${ATTRIBUTES[name] ?? 'no such metric'}$`));
+      expect(Object.values(attributes).join(' ')).not.toMatch(/@|user-|nonesuch|key-|\d{5}/);
+    }
+});
+
+test('I33 exports name the service and the process, traces go to the same collector', async () => {
+  const { resource } = collector.exports[0]!;
+  expect(resource).toMatchObject({
+    'service.name': 'galaxy-notify',
+    'service.instance.id': expect.stringMatching(/^[0-9a-f-]{36}$/),
+  });
+  await eventually('traces', async () => collector.paths.includes('/v1/traces'));
+  expect(new Set(collector.paths)).toEqual(new Set(['/v1/metrics', '/v1/traces']));
+});
+
+test("I33 metrics of Temporal's SDK come along: how long tasks wait, and what calls cost", async () => {
+  await eventually("Temporal's metrics", async () => collector.temporalMetrics.size > 0);
+  const names = [
+    ...['workflow_task_schedule_to_start_latency', 'activity_schedule_to_start_latency'],
+    ...['workflow_task_execution_latency', 'worker_task_slots_available', 'worker_task_slots_used'],
+    ...['num_pollers', 'sticky_cache_size', 'request', 'request_latency'],
+  ];
+  expect([...collector.temporalMetrics]).toEqual(
+    expect.arrayContaining(names.map((name) => `temporal_${name}`)),
+  );
+});
 describe('gauges', () => {
   const DEPTH = 'notification.route_schedule.depth';
   const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
