@@ -98,12 +98,12 @@ const sent = (stream: string, ...ids: string[]) =>
 const expireNow = (id: string) =>
   slot.db.query('UPDATE notification.records SET expires_at = now() WHERE notification_id = $1', [id]);
 
+const like = (fields: object) => expect.objectContaining(fields) as object;
+
 /** Whether an operator is told so about user-1. */
 async function expectSentence(sentence: RegExp): Promise<void> {
   const { answers } = await operator.why('user-1');
-  expect(answers).toContainEqual(
-    expect.objectContaining({ sentence: expect.stringMatching(sentence) as string }),
-  );
+  expect(answers).toContainEqual(like({ sentence: expect.stringMatching(sentence) as string }));
 }
 
 /** What is told of an intent whose two routes are published. */
@@ -136,9 +136,7 @@ describe('one service', () => {
     }
     const told = await endOf(slot, late);
     expect(kindsOf(told)).toEqual(['accepted', 'route_skipped', 'route_skipped', 'expired']);
-    expect(told).toContainEqual(
-      expect.objectContaining({ kind: 'route_skipped', route: PUSH, reason: 'expired' }),
-    );
+    expect(told).toContainEqual(like({ kind: 'route_skipped', route: PUSH, reason: 'expired' }));
     expect(told.at(-1)).toMatchObject({ eventId: `${late}/end`, published: 0, skipped: 2, deadLettered: 0 });
     for (const stream of [GATEWAY, MAIL]) expect(await sent(stream, inTime, late)).toEqual([1, 0]);
     await expectSentence(
@@ -202,24 +200,18 @@ describe('one service', () => {
     const [first, ...rest] = await endOf(slot, id);
     const last = rest.pop();
     const about = {
-      notificationId: id,
-      notificationType: 'game.turn.ready',
-      producer: 'game_master',
-      idempotencyKey: 'told',
-      occurredAtMs: expect.any(Number),
+      ...{ notificationId: id, notificationType: 'game.turn.ready', producer: 'game_master' },
+      ...{ idempotencyKey: 'told', occurredAtMs: expect.any(Number) as number },
     };
     expect(first).toEqual({ ...about, eventId: `${id}/accepted`, kind: 'accepted', routes: 2, skipped: 0 });
     expect(rest).toHaveLength(2);
-    for (const route of [PUSH, EMAIL]) {
+    for (const route of [PUSH, EMAIL])
       expect(rest).toContainEqual({
         ...{ ...about, eventId: `${id}/${route}/0/published`, kind: 'route_published' },
         ...{ route, channel: route.split(':')[0], generation: 0 },
       });
-    }
-    expect(last).toEqual({
-      ...{ ...about, eventId: `${id}/end`, kind: 'settled' },
-      ...{ published: 2, skipped: 0, deadLettered: 0 },
-    });
+    const totals = { published: 2, skipped: 0, deadLettered: 0 };
+    expect(last).toEqual({ ...about, eventId: `${id}/end`, kind: 'settled', ...totals });
   });
 
   test('Q1 refusals are told with what they are about, each as the end of its entry', async () => {
@@ -231,18 +223,13 @@ describe('one service', () => {
       turn({ idempotency_key: 'broken', occurred_at_ms: 'yesterday' }),
       turn({ idempotency_key: 'unknown', recipient_user_ids_json: '["missing-user"]' }),
     ])) as [string, string, string, string, string];
-    expect(await endOf(slot, again)).toMatchObject([
-      { kind: 'duplicate', duplicateOf: first, idempotencyKey: 'key', producer: 'game_master' },
-    ]);
-    expect(await endOf(slot, other)).toMatchObject([
-      { kind: 'conflict', conflictsWith: first, eventId: `${other}/end` },
-    ]);
-    expect(await endOf(slot, broken)).toMatchObject([
-      { kind: 'malformed', field: 'occurred_at_ms', idempotencyKey: 'broken' },
-    ]);
-    expect(await endOf(slot, unknown)).toMatchObject([
-      { kind: 'malformed', failureCode: 'recipient_not_found' },
-    ]);
+    for (const [id, end] of [
+      [again, { kind: 'duplicate', duplicateOf: first, idempotencyKey: 'key', producer: 'game_master' }],
+      [other, { kind: 'conflict', conflictsWith: first, eventId: `${other}/end` }],
+      [broken, { kind: 'malformed', field: 'occurred_at_ms', idempotencyKey: 'broken' }],
+      [unknown, { kind: 'malformed', failureCode: 'recipient_not_found' }],
+    ] as const)
+      expect(await endOf(slot, id)).toMatchObject([end]);
     expect(kindsOf(await endOf(slot, first))).toEqual(DELIVERED);
   });
 
@@ -250,12 +237,9 @@ describe('one service', () => {
     await slot.redis.set(GATEWAY, 'not a stream');
     const id = await publishTurn(slot.redis, 'dead');
     const outcomes = await endOf(slot, id);
-    expect(outcomes).toContainEqual(
-      expect.objectContaining({
-        ...{ kind: 'route_dead_lettered', route: PUSH, reason: 'gateway_stream_publish_failed' },
-        eventId: `${id}/${PUSH}/0/dead_letter`,
-      }),
-    );
+    const eventId = `${id}/${PUSH}/0/dead_letter`;
+    const reason = 'gateway_stream_publish_failed';
+    expect(outcomes).toContainEqual(like({ kind: 'route_dead_lettered', route: PUSH, reason, eventId }));
     expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 1, deadLettered: 1 });
 
     await slot.redis.del(GATEWAY);
@@ -303,9 +287,8 @@ describe('one service', () => {
     ]);
     const outcomes = await endOf(slot, id);
     expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 4, skipped: 1 });
-    expect(outcomes).toContainEqual(
-      expect.objectContaining({ kind: 'route_skipped', route: EMAIL, reason: 'recipient_unusable' }),
-    );
+    const reason = 'recipient_unusable';
+    expect(outcomes).toContainEqual(like({ kind: 'route_skipped', route: EMAIL, reason }));
     expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 3, skipped: 1 });
     expect((await endOf(slot, forAdmins!)).find(({ kind }) => kind === 'route_published')).toMatchObject({
       route: expect.stringMatching(/^email:~[0-9a-f]{32}$/),
