@@ -65,14 +65,14 @@ describe('a service', () => {
   );
   afterAll(() => slot.stopServices());
 
-  function publish(type: string, userId: string, order = 'order-1', more = {}): Promise<string> {
+  function publish(type: string, userId: string, more = {}): Promise<string> {
     slot.userService.setUser(userId, { email: `${userId}@example.com`, preferredLanguage: 'en' });
     keys += 1;
     return publishIntent(
       slot.redis,
       newIntent(SHOP, type, {
         ...{ idempotencyKey: `key-${keys}`, occurredAt: Date.now(), recipientUserIds: [userId] },
-        ...{ payload: { order_id: order }, ...more },
+        ...{ payload: { order_id: 'order-1' }, ...more },
       }),
     );
   }
@@ -105,7 +105,7 @@ describe('a service', () => {
   });
 
   test('I98 an intent for later counts when it is delivered', async () => {
-    const later = await publish(MOVED, 'user-5', 'order-1', { deliverAt: Date.now() + 3_600_000 });
+    const later = await publish(MOVED, 'user-5', { deliverAt: Date.now() + 3_600_000 });
     await untilStatuses(slot, await publish(MOVED, 'user-5'), ...PASSED);
     await age('90 seconds');
     await makeDue(slot, later);
