@@ -90,7 +90,9 @@ test('I83 I40 setup makes tables as the owner, gives the role of the service its
 
 test('I83 setup names a role that is not there, and who may not grant', async () => {
   const options = { isDryRun: false };
-  await expect(grantToService(ownerDsn, 'missing_role', options)).rejects.toThrow('there is no role missing_role');
+  await expect(grantToService(ownerDsn, 'missing_role', options)).rejects.toThrow(
+    'there is no role missing_role',
+  );
   await owner.query(`REVOKE SELECT ON notification.routes FROM "${SERVICE}"`);
   await expect(grantToService(serviceDsn, SERVICE, options)).rejects.toThrow(/does not own/);
   await grant();
