@@ -4,19 +4,19 @@ import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-http';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import { MeterProvider, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics';
 import { Redis } from 'ioredis';
-import type { Pool } from 'pg';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { LAST_ENTRY_ID } from '../../api/stream-ids.ts';
-import { openDatabase } from '../../client/connect.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
+import type { TcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { eventually, operatorOf } from '../harness.ts';
+import type { Drill } from '../runbook/drill.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { MAIL } from '../service-process.ts';
 import { publishTurn, turnIntent } from './entries.ts';
-import { countOf, outboundSeen, usersUpTo } from './rows.ts';
+import { EMAIL, countOf, outboundSeen, usersUpTo } from './rows.ts';
 import type { Shop } from './shop.ts';
 import { createShop, statementIn } from './shop.ts';
 
@@ -40,16 +40,22 @@ const ground = drillGround({
     NOTIFICATION_OUTCOMES: 'all',
   }),
 });
-const { drill } = ground;
 const steering = () => operatorOf(ground.slot);
 const publish = (key: string, users?: string[]) => publishTurn(ground.slot.redis, key, users);
 
-/** Rows are dated back, as if so much time had passed. */
-const age = (table: string, column: string, minutes: number) =>
-  ground.slot.db.query(
-    `UPDATE notification.${table} SET ${column} = ${column} - $1 * interval '1 minute' WHERE ${column} IS NOT NULL`,
-    [minutes],
-  );
+/** The notification that a drill is about. */
+let id = '';
+const drill = (one: Drill) => ground.drill({ examples: () => ({ [EXAMPLE]: id }), ...one });
+
+/** Rows are dated back once there are some, as if so much time had passed. */
+const age = (table: string, column: string, minutes: number, where = `${column} IS NOT NULL`) =>
+  eventually(`rows of ${table} that can be dated back`, async () => {
+    const { rowCount } = await ground.slot.db.query(
+      `UPDATE notification.${table} SET ${column} = ${column} - $1 * interval '1 minute' WHERE ${where}`,
+      [minutes],
+    );
+    return rowCount !== 0;
+  });
 
 const untilRoute = (id: string, channel: string, status: string) =>
   eventually(`${channel} of ${id} to be ${status}`, async () => {
@@ -58,12 +64,11 @@ const untilRoute = (id: string, channel: string, status: string) =>
   });
 
 /** A route that waits because its channel is paused. */
-async function waitingRoute(key: string): Promise<string> {
+async function publishHeld(key: string): Promise<void> {
   await steering().channels.pause('email', BY);
-  const id = await publish(key);
+  id = await publish(key);
   await untilRoute(id, 'push', 'published');
   await untilRoute(id, 'email', 'pending');
-  return id;
 }
 
 /** Something else takes the place of a stream, so that Redis refuses to append to it. */
@@ -78,13 +83,20 @@ async function unspoil(stream: string): Promise<void> {
   if (await redis.exists(`${stream}.kept`)) await redis.rename(`${stream}.kept`, stream);
 }
 
-let id = '';
-const example = () => ({ [EXAMPLE]: id });
+const untilMailed = () => untilRoute(id, 'email', 'published');
+
+/** Until a notification is published, and the watch over outbound streams has seen it. */
+async function publishSeen(key: string): Promise<void> {
+  id = await publish(key);
+  await untilMailed();
+  await outboundSeen(ground.slot);
+}
 
 beforeAll(async () => {
   await ground.start();
   // An entry that is delivered says that everything is there.
-  await untilRoute(await publishAgo('first', 20), 'email', 'published');
+  id = await publishAgo('first', 20);
+  await untilMailed();
 }, 300_000);
 
 /** With the time of so long ago in its id, which is what tells how old it is; ids of a stream only grow. */
@@ -94,24 +106,23 @@ const publishAgo = async (key: string, minutes: number) => {
   return (await ground.slot.redis.xadd(INTENTS, `${at}-0`, ...fields))!;
 };
 
+async function publishPaused(key: string, minutes: number): Promise<void> {
+  await steering().bridge.pause({ reason: 'maintenance', ...BY });
+  id = await publishAgo(key, minutes);
+}
+
 drill({
   alarm: 'NotificationIntakeStopped',
   fault: 'intake was paused and forgotten',
-  inject: async () => {
-    await steering().bridge.pause({ reason: 'maintenance', ...BY });
-    id = await publishAgo('stopped', 11);
-  },
+  inject: () => publishPaused('stopped', 11),
   says: { 'galaxy-notify doctor': /paused/, 'galaxy-notify bridge status': /paused/ },
-  cleanUp: () => untilRoute(id, 'email', 'published'),
+  cleanUp: untilMailed,
 });
 
 drill({
   alarm: 'NotificationIntakeLate',
   fault: 'intake is paused',
-  inject: async () => {
-    await steering().bridge.pause({ reason: 'maintenance', ...BY });
-    id = await publishAgo('late', 2);
-  },
+  inject: () => publishPaused('late', 2),
   says: { 'galaxy-notify bridge status': /paused/ },
   deeds: [{ words: 'go on as for NotificationIntakeStopped', act: () => steering().bridge.resume(BY) }],
 });
@@ -127,31 +138,23 @@ drill({
 drill({
   alarm: 'NotificationWorkTakenUp',
   fault: 'an operator terminated workflows whose work was open',
-  prepare: async () => {
-    id = await waitingRoute('taken-up');
-  },
+  prepare: () => publishHeld('taken-up'),
   inject: async () => {
-    const { client } = ground.slot;
-    for (const workflowId of [notificationWorkflowId(id), `${notificationWorkflowId(id)}/email:user:user-1`])
-      await client.workflow
-        .getHandle(workflowId)
-        .terminate('drill')
-        .catch(() => undefined);
+    for (const workflowId of [notificationWorkflowId(id), routeWorkflowId(id, EMAIL)]) {
+      const handle = ground.slot.client.workflow.getHandle(workflowId);
+      await handle.terminate('drill').catch(() => undefined);
+    }
     await age('routes', 'next_attempt_at', 10);
     await steering().channels.resume('email', BY);
   },
   says: { 'temporal workflow list': /intent-reconciliation/ },
-  cleanUp: () => untilRoute(id, 'email', 'published'),
+  cleanUp: untilMailed,
 });
 
 drill({
   alarm: 'NotificationEntriesRestored',
   fault: 'Redis lost an outbound stream',
-  prepare: async () => {
-    id = await publish('restored');
-    await untilRoute(id, 'email', 'published');
-    await outboundSeen(ground.slot);
-  },
+  prepare: () => publishSeen('restored'),
   inject: () => ground.slot.redis.del(MAIL),
   says: { 'temporal workflow list': /outboundRepair/ },
 });
@@ -160,17 +163,12 @@ drill({
   alarm: 'NotificationRepairStuck',
   fault: 'a stream lost entries while its channel was paused',
   prepare: async () => {
-    id = await publish('stuck');
-    await untilRoute(id, 'email', 'published');
-    await outboundSeen(ground.slot);
+    await publishSeen('stuck');
     await steering().channels.pause('email', BY);
   },
   inject: async () => {
     await ground.slot.redis.del(MAIL);
-    await eventually('a suspicion', async () => {
-      const { rowCount } = await age('outbound_streams', 'suspect_since', 11);
-      return (rowCount ?? 0) > 0;
-    });
+    await age('outbound_streams', 'suspect_since', 11);
   },
   says: { 'galaxy-notify doctor': /mail:delivery_commands/, 'galaxy-notify channels list': /paused/ },
 });
@@ -181,12 +179,7 @@ drill({
   inject: async () => {
     await spoil(OUTCOMES);
     await publish('outcome');
-    await eventually('an event to wait', async () => {
-      const { rowCount } = await ground.slot.db.query(
-        "UPDATE notification.outcomes SET written_at = written_at - interval '2 minutes' WHERE relayed_at IS NULL",
-      );
-      return (rowCount ?? 0) > 0;
-    });
+    await age('outcomes', 'written_at', 2, 'relayed_at IS NULL');
   },
   deeds: [{ words: 'which names the reason, and fix it', act: () => unspoil(OUTCOMES) }],
   cleanUp: () => unspoil(OUTCOMES),
@@ -197,21 +190,14 @@ describe('outboxes', () => {
   let relay: OutboxRelay;
   let meters: MeterProvider;
   let redis: Redis;
-  let db: Pool;
-  let proxy: Awaited<ReturnType<typeof startTcpProxy>>;
-  /** So long may Redis lose what was published, before a repeat might have a second effect, ms. */
-  const KEY_LIFETIME_MS = 1;
+  let proxy: TcpProxy;
 
   beforeAll(async () => {
     const { slot, prometheus } = ground;
     shop = await createShop(slot);
     proxy = await startTcpProxy(slot.endpoints.redis);
-    redis = new Redis({
-      host: '127.0.0.1',
-      port: proxy.port,
-      db: slot.slot,
-      maxRetriesPerRequest: 0,
-      enableOfflineQueue: false,
+    redis = new Redis(proxy.port, proxy.host, {
+      ...{ db: slot.slot, maxRetriesPerRequest: 0, enableOfflineQueue: false },
     });
     redis.on('error', () => undefined);
     const exporter = new OTLPMetricExporter({ url: `${prometheus.otlpUrl}/v1/metrics` });
@@ -222,28 +208,24 @@ describe('outboxes', () => {
       ],
     });
     await eventually('Redis', async () => redis.status === 'ready');
-    db = openDatabase(env().NOTIFICATION_OUTBOX_POSTGRES_DSN);
     relay = await startOutboxRelay({
-      db,
-      redis,
-      pollMs: 50,
-      keyLifetimeMs: KEY_LIFETIME_MS,
-      meter: meters.getMeter('shop'),
+      ...{ db: shop.db, redis, pollMs: 50, meter: meters.getMeter('shop') },
+      // A repeat of what Redis loses later than this might have a second effect.
+      keyLifetimeMs: 1,
     });
   });
   afterAll(async () => {
     await relay.stop();
-    await db.end();
     await meters.shutdown();
     redis.disconnect();
     await proxy.stop();
     await shop.drop();
   });
   const env = () => {
-    const dsn = new URL(ground.slot.endpoints.postgresDsn);
-    dsn.pathname = `/${shop.database}`;
+    const dsn = Object.assign(new URL(ground.slot.endpoints.postgresDsn), { pathname: `/${shop.database}` });
     return { NOTIFICATION_OUTBOX_POSTGRES_DSN: dsn.href };
   };
+  const publishAgain = () => shop.db.query(statementIn('docs/producers/outbox.md', 'UPDATE'));
   const write = (idempotencyKey: string) => publishToOutbox(shop.db, turnIntent(idempotencyKey));
 
   drill({
@@ -259,6 +241,7 @@ describe('outboxes', () => {
     },
     env,
     says: { 'galaxy-notify outbox status': /pending/ },
+    codes: { 'galaxy-notify outbox status': 1 },
     deeds: [{ words: 'which names the reason, and fix it', act: () => proxy.set({ kind: 'open' }) }],
     cleanUp: () => proxy.set({ kind: 'open' }),
   });
@@ -269,70 +252,49 @@ describe('outboxes', () => {
     prepare: () => steering().bridge.pause({ reason: 'drill', ...BY }),
     inject: async () => {
       await write('outbox-set-aside');
-      await eventually('it to be in the stream', async () => {
-        const { rowCount } = await shop.db.query(
-          "SELECT FROM notification_outbox.intents WHERE state = 'published'",
-        );
-        return (rowCount ?? 0) > 0;
-      });
+      const published = "SELECT FROM notification_outbox.intents WHERE state = 'published'";
+      await eventually('it to be in the stream', async () => (await shop.db.query(published)).rowCount !== 0);
       await ground.slot.redis.del(INTENTS);
     },
     env,
     says: { 'galaxy-notify outbox status': /set_aside/ },
     codes: { 'galaxy-notify outbox status': 1 },
-    deeds: [
-      {
-        words: 'publish it again',
-        act: () => shop.db.query(statementIn('docs/producers/outbox.md', 'UPDATE')),
-      },
-    ],
+    deeds: [{ words: 'publish it again', act: publishAgain }],
     cleanUp: () => steering().bridge.resume(BY),
   });
 });
 
+const setPolicy = (policy: string) => ground.slot.redis.config('SET', 'maxmemory-policy', policy);
+
 drill({
   alarm: 'NotificationRedisMayEvict',
   fault: "Redis' policy was changed",
-  inject: () => ground.slot.redis.config('SET', 'maxmemory-policy', 'allkeys-lru'),
+  inject: () => setPolicy('allkeys-lru'),
   says: { 'galaxy-notify doctor': /maxmemory-policy/ },
-  deeds: [
-    {
-      words: 'set `maxmemory-policy noeviction`',
-      act: () => ground.slot.redis.config('SET', 'maxmemory-policy', 'noeviction'),
-    },
-  ],
-  cleanUp: () => ground.slot.redis.config('SET', 'maxmemory-policy', 'noeviction'),
+  deeds: [{ words: 'set `maxmemory-policy noeviction`', act: () => setPolicy('noeviction') }],
+  cleanUp: () => setPolicy('noeviction'),
 });
+
+const setIdsBack = () =>
+  ground.slot.redis.eval(readFileSync('deploy/redis/set-ids-back.lua', 'utf8'), 1, INTENTS, LAST_ENTRY_ID);
 
 drill({
   alarm: 'NotificationStreamIdsAhead',
   fault: 'a producer appended an entry with the last possible id',
   inject: () => ground.slot.redis.xadd(INTENTS, LAST_ENTRY_ID, 'a', 'b'),
   says: { 'galaxy-notify doctor': /stream_ids_ahead/, 'galaxy-notify bridge status': /stream_ids_ahead/ },
-  deeds: [
-    {
-      words: 'set the ids back',
-      act: () =>
-        ground.slot.redis.eval(
-          readFileSync('deploy/redis/set-ids-back.lua', 'utf8'),
-          1,
-          INTENTS,
-          LAST_ENTRY_ID,
-        ),
-    },
-  ],
+  deeds: [{ words: 'set the ids back', act: setIdsBack }],
 });
 
 drill({
   alarm: 'NotificationRoutesOverdue',
   fault: 'a channel was paused and forgotten',
   inject: async () => {
-    id = await waitingRoute('overdue');
+    await publishHeld('overdue');
     await age('routes', 'next_attempt_at', 6);
   },
-  examples: example,
   says: { 'galaxy-notify channels list': /paused/ },
-  cleanUp: () => untilRoute(id, 'email', 'published'),
+  cleanUp: untilMailed,
 });
 
 drill({
@@ -343,7 +305,6 @@ drill({
     id = await publish('dead');
     await untilRoute(id, 'email', 'dead_letter');
   },
-  examples: example,
   says: {
     'galaxy-notify dead-letters list': /user-1/,
     'galaxy-notify notifications show': /mail_stream_publish_failed/,
@@ -352,7 +313,7 @@ drill({
   deeds: [{ words: 'remove the cause', act: () => unspoil(MAIL), before: 'galaxy-notify replay' }],
   cleanUp: async () => {
     await unspoil(MAIL);
-    await untilRoute(id, 'email', 'published');
+    await untilMailed();
   },
 });
 
@@ -365,28 +326,22 @@ drill({
   cleanUp: () => unspoil(MAIL),
 });
 
+async function restart(env?: Record<string, string>): Promise<void> {
+  await ground.killAll();
+  await ground.start(env);
+}
+
 drill({
   alarm: 'NotificationPublishingDeferred',
   fault: 'fewer replicas of Redis than are asked for have what was handed off',
-  inject: async () => {
-    await ground.killAll();
-    await ground.start({ NOTIFICATION_REDIS_MIN_REPLICAS: '1' });
-  },
+  inject: () => restart({ NOTIFICATION_REDIS_MIN_REPLICAS: '1' }),
   load: async () => {
     id = await publish(`deferred-${Date.now()}`);
   },
   says: { 'galaxy-notify doctor': /replica/ },
   env: () => ({ NOTIFICATION_REDIS_MIN_REPLICAS: '1' }),
-  deeds: [
-    {
-      words: 'set `NOTIFICATION_REDIS_MIN_REPLICAS` lower and restart',
-      act: async () => {
-        await ground.killAll();
-        await ground.start();
-      },
-    },
-  ],
-  cleanUp: () => untilRoute(id, 'email', 'published'),
+  deeds: [{ words: 'set `NOTIFICATION_REDIS_MIN_REPLICAS` lower and restart', act: () => restart() }],
+  cleanUp: untilMailed,
 });
 
 drill({
@@ -395,12 +350,8 @@ drill({
   inject: async () => {
     ground.slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
     id = await publish('unanswered', ['user-9']);
-    await eventually('the intent to wait', async () => {
-      const { rowCount } = await age('intents', 'read_at', 11);
-      return (rowCount ?? 0) > 0;
-    });
+    await age('intents', 'read_at', 11, `notification_id = '${id}'`);
   },
-  examples: example,
   says: { 'galaxy-notify intents waiting': /user-9|503/ },
   cleanUp: async () => ground.slot.userService.heal(),
 });
@@ -414,16 +365,14 @@ drill({
   },
   // Without a usable answer about any user, the service is at fault, and every recipient still gets e-mail.
   load: () => publish(`usable-${Date.now()}`),
-  examples: example,
   deeds: [
     { words: 'have their records fixed', act: async () => ground.slot.userService.heal() },
     { words: 'publish a new intent for them', act: () => publish('usable', ['user-8']) },
   ],
 });
 
-/** Each user is asked about once. */
-const FIRST_ASKED = 15_000;
-let asked = 0;
+/** Each user is asked about once; one that exists, or its intent is refused once the User Service answers. */
+let asked = 15_000;
 
 drill({
   alarm: 'NotificationUserServiceFails',
@@ -433,13 +382,12 @@ drill({
   },
   load: async () => {
     asked += 1;
-    // One that exists, or its intent is refused once the User Service answers.
-    id = await publish(`unanswered-${asked}`, [`user-${FIRST_ASKED + asked}`]);
+    id = await publish(`unanswered-${asked}`, [`user-${asked}`]);
   },
   deeds: [{ words: 'fix the User Service', act: async () => ground.slot.userService.heal() }],
   cleanUp: async () => {
     ground.slot.userService.heal();
-    await untilRoute(id, 'email', 'published');
+    await untilMailed();
   },
 });
 
@@ -447,17 +395,13 @@ drill({
   alarm: 'NotificationMalformedIntents',
   fault: 'a producer appends what the contract forbids',
   inject: async () => {
-    id = (await ground.slot.redis.xadd(
-      INTENTS,
-      '*',
-      'notification_type',
-      'game.turn.ready',
-      'producer',
-      'game_master',
-    ))!;
+    const incomplete = ['notification_type', 'game.turn.ready', 'producer', 'game_master'];
+    id = (await ground.slot.redis.xadd(INTENTS, '*', ...incomplete))!;
   },
-  examples: example,
 });
+
+const deletePlanted = () =>
+  ground.slot.db.query("DELETE FROM notification.malformed_intents WHERE stream_entry_id LIKE '%-9'");
 
 drill({
   alarm: 'NotificationMalformedManyKept',
@@ -466,13 +410,7 @@ drill({
     ground.slot.db.query(`
       INSERT INTO notification.malformed_intents (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at)
       SELECT n || '-9', 'missing_field', 'x', '{}', now() FROM generate_series(1, 100000) n`),
-  deeds: [
-    {
-      words: 'shorter retention',
-      act: () =>
-        ground.slot.db.query("DELETE FROM notification.malformed_intents WHERE stream_entry_id LIKE '%-9'"),
-    },
-  ],
+  deeds: [{ words: 'shorter retention', act: deletePlanted }],
 });
 
 describe('a backlog', () => {
