@@ -262,7 +262,7 @@ export const DELIVERY_MUTANTS: HandWritten[] = [
     replace: '0 AS',
     wrong: 'lost',
     what: 'a look writes over a PostgreSQL that fell back meanwhile, and the fallback stays unnoticed',
-    suite: service('platform/stream-memory', 'I52 a PostgreSQL'),
+    suite: service('platform/stream-consumer', 'I52 a PostgreSQL'),
   },
   {
     id: 'delivery-beat-fell-back',
@@ -272,7 +272,7 @@ export const DELIVERY_MUTANTS: HandWritten[] = [
     replace: '0',
     wrong: 'lost',
     what: 'a look writes over a Redis that fell back meanwhile, and the fallback stays unnoticed',
-    suite: service('platform/stream-memory', 'I52 a Redis'),
+    suite: service('platform/stream-consumer', 'I52 a Redis'),
   },
   {
     id: 'delivery-drain-rate',

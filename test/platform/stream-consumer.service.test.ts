@@ -1,18 +1,23 @@
-/** What every consumer group shares: who is listed in it, and who takes what others left. */
+/** What all readers of streams share: who is listed in a group, who takes what others left, and what the stores know of each other. */
 import { pino } from 'pino';
 import { Redis } from 'ioredis';
 import type { StreamConsumerOptions } from '../../activities/stream-consumer.ts';
 import { consumeStream } from '../../activities/stream-consumer.ts';
+import { recall, remember } from '../../activities/stream-memory.ts';
 import type { DeliveredEntry } from '../../activities/stream-read.ts';
+import { beatKey } from '../../api/intent/stream.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { eventually, slotOfTests } from '../harness.ts';
+import { keepRows } from '../put-back.ts';
 
 const STREAM = 'some-stream';
 const GROUP = 'some-group';
+const BEAT = beatKey('tester', STREAM);
 
 const slot = slotOfTests();
 beforeEach(async () => {
-  await slot.redis.del(STREAM);
+  await slot.db.query('DELETE FROM notification.inbound_streams');
+  await slot.redis.del(STREAM, BEAT);
   await slot.redis.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM');
 });
 
@@ -181,3 +186,48 @@ test('kinds-S3 entries that wait are renewed', async () => {
   await eventually('the acknowledgement', async () => (await slot.redis.xpending(STREAM, GROUP))[0] === 0);
   expect(takes).toBe(1);
 });
+
+const owner = () => ({ db: slot.db, redis: slot.redis, role: 'tester', stream: STREAM });
+const recalled = () => recall(owner());
+
+/** A look, and what happens to the stores in the middle of it. */
+async function look(passedId: string, meanwhile?: () => Promise<unknown>): Promise<void> {
+  const memory = await recalled();
+  await meanwhile?.();
+  await remember(owner(), { passedId, seen: undefined }, memory);
+}
+
+async function looks(count: number): Promise<void> {
+  for (let n = 1; n <= count; n += 1) await look(`${n}-0`);
+}
+
+test('I52 each look raises the beat in both stores, also of several that look at the same time', async () => {
+  await Promise.all([looks(3), looks(3)]);
+  expect(await recalled()).toMatchObject({ postgres: 'as it was', isRedisBehind: false, passedId: '3-0' });
+});
+
+test.each([0, 2])(
+  'I52 a PostgreSQL that falls back in the middle of a look, to after %i looks, is noticed by the next one',
+  async (before) => {
+    await looks(before);
+    const { putBack } = await keepRows(slot.db);
+    await looks(5);
+    await expect(look('6-0', putBack)).rejects.toThrow('PostgreSQL fell back to an earlier state');
+    expect(await recalled()).toMatchObject({ postgres: 'regressed' });
+    await look('7-0');
+    expect(await recalled()).toMatchObject({ postgres: 'as it was', passedId: '7-0' });
+  },
+);
+
+test.each([0, 2])(
+  'I52 a Redis that falls back in the middle of a look, to after %i looks, is noticed by the next one',
+  async (before) => {
+    await looks(before);
+    const kept = await slot.redis.get(BEAT);
+    await looks(8);
+    await look('9-0', () => (kept === null ? slot.redis.del(BEAT) : slot.redis.set(BEAT, kept)));
+    expect(await recalled()).toMatchObject({ postgres: 'as it was', isRedisBehind: true });
+    await look('10-0');
+    expect(await recalled()).toMatchObject({ isRedisBehind: false, passedId: '10-0' });
+  },
+);
