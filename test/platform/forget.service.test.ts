@@ -23,7 +23,7 @@ import {
   track,
 } from '../account-callback/callbacks.ts';
 import { cliOfTests } from '../command-line.ts';
-import { eventually, operatorOf, resourcesOf, slotOfTests } from '../harness.ts';
+import { eventually, operatorOfTests, resourcesOf, slotOfTests } from '../harness.ts';
 import { TURN, accepted, entryOf, turnIntent } from '../intent/entries.ts';
 import { acceptRows, endOf, toldOf } from '../intent/rows.ts';
 import { forgottenKeyOf, placesWith, rowsOfAll } from '../kept.ts';
@@ -49,6 +49,7 @@ const UNDER_WAY = new Set([
 describe('rows', () => {
   const slot = slotOfTests();
   const cli = cliOfTests(slot);
+  const operator = operatorOfTests(slot);
   beforeAll(async () => {
     await createDeviceTokens(slot.ownerDsn, { samples: false });
     await plantCauses(slot.db, 2);
@@ -61,7 +62,6 @@ describe('rows', () => {
     async (cause) => {
       const [one, other] = [plantedUser(cause, 1), plantedUser(cause, 2)];
       const before = await rowsWith(other);
-      const operator = operatorOf(slot);
       const preview = await operator.users.preview({ userId: one });
       expect(preview.underWay).toEqual([]);
       const forgotten = await operator.users.forget({ userId: one }, REQUEST);
@@ -84,7 +84,6 @@ describe('rows', () => {
   test.each([...UNDER_WAY])('I79 nothing is done while there is %s', async (cause) => {
     const one = plantedUser(cause as never, 1);
     const before = await rowsOfAll(slot.db);
-    const operator = operatorOf(slot);
     expect((await operator.users.preview({ userId: one })).underWay).toHaveLength(1);
     await expect(operator.users.forget({ userId: one }, REQUEST)).rejects.toThrow(/^nothing was done/);
     expect(await rowsOfAll(slot.db)).toEqual(before);
@@ -155,14 +154,13 @@ describe('rows', () => {
       return rows;
     };
     const before = await records();
-    const { users } = operatorOf(slot);
     const bob = { userId: '42', also: ['Bob'] };
-    expect((await users.preview(bob)).underWay).toEqual([
+    expect((await operator.users.preview(bob)).underWay).toEqual([
       expect.stringMatching(/^notification 4242-0 has routes that will still be tried/),
     ]);
     await slot.db.query("DELETE FROM notification.records WHERE notification_id = '4242-0'");
 
-    const { removed, remains } = await users.forget(bob, REQUEST);
+    const { removed, remains } = await operator.users.forget(bob, REQUEST);
     expect(removed).toEqual([
       { what: 'notification.records', count: 1 },
       { what: 'notification.intents', count: 1 },
@@ -199,7 +197,7 @@ describe('rows', () => {
           WHERE notification_id = $1`,
         [intent.notificationId, status],
       );
-    await operatorOf(slot).users.forget({ userId: 'gone' }, REQUEST);
+    await operator.users.forget({ userId: 'gone' }, REQUEST);
 
     // The same entries, read again.
     await writeRows(slot.db, all);
@@ -252,12 +250,11 @@ describe('rows', () => {
            SELECT stream_entry_id FROM notification.malformed_account_inputs ORDER BY 1`,
         )
       ).rows.map(({ id }) => id);
-    const { users } = operatorOf(slot);
-    await users.forget({ userId: 'a.c' }, REQUEST);
-    await users.forget({ userId: '%' }, REQUEST);
-    await users.forget({ userId: 'x"(y\\' }, REQUEST);
+    await operator.users.forget({ userId: 'a.c' }, REQUEST);
+    await operator.users.forget({ userId: '%' }, REQUEST);
+    await operator.users.forget({ userId: 'x"(y\\' }, REQUEST);
     expect(await left()).toEqual(['a.c.d', 'a.c.d-0', 'abc', 'abc-0']);
-    await expect(users.forget({ userId: ' ' }, REQUEST)).rejects.toThrow('must not be empty');
+    await expect(operator.users.forget({ userId: ' ' }, REQUEST)).rejects.toThrow('must not be empty');
   });
 });
 
@@ -274,6 +271,7 @@ describe('a running service', () => {
 
   const slot = slotOfTests();
   const cli = cliOfTests(slot);
+  const operator = operatorOfTests(slot);
   const mobile = mobileOfTests(slot);
   const bench = benchOfTests(slot);
   beforeAll(async () => {
@@ -310,12 +308,10 @@ describe('a running service', () => {
     // Refused, with the user named by it.
     await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${gone}"]`, 'idempotency_key', gone);
     await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${STAYS}","${gone}"]`);
-    const jobs = [];
-    for (const [userId, token] of Object.entries({ [gone]: ownToken, [STAYS]: 'other-token' })) {
-      await slot.db.query(`INSERT INTO public.device_token ("userId", token) VALUES ($1, $2)`, [
-        userId,
-        token,
-      ]);
+    const tokens = 'INSERT INTO public.device_token ("userId", token) VALUES ($1, $2), ($3, $4)';
+    await slot.db.query(tokens, [gone, ownToken, STAYS, 'other-token']);
+    const jobs: string[] = [];
+    for (const userId of [gone, STAYS]) {
       jobs.push(await mobile.publishTo(userId));
       jobs.push(await mobile.publish({ payload: JSON.stringify({ userId, title: 't' }) }));
     }
@@ -324,12 +320,8 @@ describe('a running service', () => {
       slot.redis,
       [gone, STAYS].flatMap((user) => [track(user, fromMs), hour(user, fromMs)]),
     );
-    await slot.redis.xadd(
-      'stream.account.extremes',
-      '*',
-      'payload',
-      JSON.stringify({ kind: 'x', user_id: gone }),
-    );
+    const malformed = JSON.stringify({ kind: 'x', user_id: gone });
+    await slot.redis.xadd('stream.account.extremes', '*', 'payload', malformed);
     for (const id of [own, shared, review]) await endOf(slot, id);
     for (const id of jobs) await mobile.settled(id);
     await inputsTaken(slot.redis);
@@ -338,7 +330,7 @@ describe('a running service', () => {
     await eventually('jobs to be acknowledged', async () => (await mobile.pending()) === 0);
     await eventually(
       'the offset to pass all',
-      async () => (await operatorOf(slot).users.preview({ userId: gone })).underWay.length === 0,
+      async () => (await operator.users.preview({ userId: gone })).underWay.length === 0,
     );
     return { own, shared, review };
   }
@@ -390,12 +382,12 @@ describe('a running service', () => {
     expect(await placesWith(slot, texts)).toEqual(OF_OTHERS);
     expect(await othersHave()).toEqual(before);
     expect((await toldOf(slot, shared)).filter(isTerminal)).toHaveLength(1);
-    expect(await operatorOf(slot).notifications.show(shared)).toMatchObject({
+    expect(await operator.notifications.show(shared)).toMatchObject({
       record: { recipientUserIds: [STAYS], payload: { game_id: 'g', game_name: 'G', turn_number: 1 } },
       totals: { published: 2 },
     });
-    expect((await operatorOf(slot).notifications.show(own)).record?.payload).toEqual({});
-    expect((await operatorOf(slot).notifications.show(review)).record?.payload).toMatchObject({
+    expect((await operator.notifications.show(own)).record?.payload).toEqual({});
+    expect((await operator.notifications.show(review)).record?.payload).toMatchObject({
       ...{ user_id: 'forgotten', user_email: 'forgotten', observed_country: 'DE' },
     });
 
@@ -406,9 +398,9 @@ describe('a running service', () => {
     // It names the user again, and sends nothing.
     const repeat = await turnFor(`turn/${gone}/1`, name, gone);
     await endOf(slot, repeat);
-    expect((await operatorOf(slot).notifications.show(repeat)).duplicateOf).toBe(own);
+    expect((await operator.notifications.show(repeat)).duplicateOf).toBe(own);
     expect(await othersHave()).toEqual(before);
-    await operatorOf(slot).users.forget({ userId: gone }, REQUEST);
+    await operator.users.forget({ userId: gone }, REQUEST);
     expect(await placesWith(slot, texts)).toEqual(OF_OTHERS);
   }, 120_000);
 
@@ -422,9 +414,8 @@ describe('a running service', () => {
           return (slot.db.query as (...given: unknown[]) => unknown)(...args);
         },
       } as unknown as Pool;
-      const operator = createOperator({ ...resourcesOf(slot), db });
-      const isDone = await operator.users
-        .forget({ userId: ANOTHER.id, also: [ANOTHER.name, ANOTHER.address] }, REQUEST)
+      const isDone = await createOperator({ ...resourcesOf(slot), db })
+        .users.forget({ userId: ANOTHER.id, also: [ANOTHER.name, ANOTHER.address] }, REQUEST)
         .catch((error: Error) => error.message !== 'cut off' && Promise.reject(error));
       if (isDone) break;
       expect(statements).toBeLessThan(500);
