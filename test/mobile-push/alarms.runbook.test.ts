@@ -95,7 +95,7 @@ drill({
     'galaxy-notify mobile show': /server-unavailable/,
     'temporal workflow list': /mobilePush/,
   },
-  deeds: [{ words: 'fix what it waits for', act: heal }],
+  deeds: [{ words: 'which says what it waits for, then fix that', act: heal }],
   cleanUp: async () => {
     await healAndSend();
     await ground.killAll();
