@@ -5,13 +5,7 @@ import { GALAXY } from '../../api/intent/galaxy.ts';
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
 import { fieldsOf } from '../../api/stream-ids.ts';
-import {
-  INTENT_TASK_QUEUE,
-  REPLAY_SIGNAL,
-  ROUTE_WORKFLOW,
-  notificationWorkflowId,
-  routeWorkflowId,
-} from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Operator } from '../../client/operator.ts';
 import type { ReplayRequest } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
@@ -184,19 +178,19 @@ export const refusalOf = ({ db }: Slot, entryId: string) =>
     return rows[0];
   });
 
-/** As an operator does it without the command line, for a route whose workflow has ended as Failed. */
+/** The request of `temporal workflow signal-with-start` in docs/operate/replay-and-cancel.md, to the letter. */
 export const replayRoute = (
   { client }: Pick<Slot, 'client'>,
   notificationId: string,
   routeRef: string,
   request: ReplayRequest = {},
 ) =>
-  client.workflow.signalWithStart(ROUTE_WORKFLOW, {
-    workflowId: routeWorkflowId(notificationId, routeRef),
-    taskQueue: INTENT_TASK_QUEUE,
+  client.workflow.signalWithStart('notificationRoute', {
+    workflowId: `notification/${notificationId}/${routeRef}`,
+    taskQueue: 'intent',
     args: [{ notificationId, routeRef }],
     workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-    signal: REPLAY_SIGNAL,
+    signal: 'replay',
     signalArgs: [request],
   });
 
