@@ -3,7 +3,6 @@ import { randomBytes } from 'node:crypto';
 import { generateAuthKeys } from '../../activities/subscription/router/keys.ts';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
-import { deletionKeyContext } from '../../api/subscription/rows.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
 import { OperationFailedError, createOperator } from '../../client/operator.ts';
@@ -242,7 +241,9 @@ export async function takeSubscriptionAgent(given: { slot?: Slot; smp?: number; 
            FROM unnest($6::text[], $7::bytea[]) AS token (id, key)`,
         [
           ...[AGENT, host, port, keyHash, days, tokenIds],
-          tokenIds.map((id) => KEY_BOX.seal(generateAuthKeys().privateKey, deletionKeyContext(AGENT, id))),
+          tokenIds.map((id) =>
+            KEY_BOX.seal(generateAuthKeys().privateKey, `ntf_tokens_to_delete.private_key:${AGENT}/${id}`),
+          ),
         ],
       ),
 
