@@ -84,6 +84,11 @@ describe('commands that wait', () => {
   test.each<[string, [string[]?][], Command[]]>([
     ['connections join those that wait', [[['a', 'b']], [['b', 'c']]], [{ connIds: ['a', 'b', 'c'] }]],
     ['all take the place of what waits', [[['a']], [], [['b']], []], [{}]],
+    [
+      'one that is full takes what it has already',
+      [[ids(MAX_CONNECTIONS)], [['c0']]],
+      [{ connIds: ids(MAX_CONNECTIONS) }],
+    ],
     ['what comes behind all waits behind them', [[], [['a']], [['a']]], [{}, { connIds: ['a'] }]],
   ])('subscription-B7a N9 %s', (_, signals, expected) => expect(queued(...signals)).toEqual(expected));
 
