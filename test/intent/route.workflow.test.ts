@@ -311,22 +311,28 @@ test.each([
   });
 });
 
-test('I41 a notification with many routes has them published in slices, and counts them by their rows', async () => {
-  const totals = { published: 320, skipped: 90, deadLettered: 0 };
-  const run = await startWorkflow('notification', [{ ...INTENT, dispatch: 'on_failure' }], {
-    activities: {
-      acceptIntent: () => ({ outcome: 'accepted', routeCount: 410, skipped: 90, routes: [] }),
-      publishSlice: ({ offset }) =>
-        offset === 200 ? { published: 190, skipped: 0, open: 10 } : { published: 60, skipped: 45, open: 0 },
-      awaitAllSettled: () => totals,
-    } satisfies Fakes<IntentActivities & RouteActivities & SteeringActivities>,
-  });
-  expect(await run.result()).toEqual({ outcome: 'accepted', ...totals });
-  const { notificationId } = INTENT;
-  expect(run.calls('publishSlice').map(({ args }) => args)).toEqual(
-    [0, 200, 400].map((offset) => [{ notificationId, offset, limit: 200, replay: false }]),
-  );
-});
+test.each<[string, Partial<NotificationInput>, { routes?: string[] }]>([
+  ['with many routes', {}, {}],
+  ['whose routes get a workflow once they fail', { dispatch: 'on_failure' }, { routes: [] }],
+])(
+  'I41 a notification %s has them published in slices, and counts them by their rows',
+  async (_what, input, accepted) => {
+    const totals = { published: 320, skipped: 90, deadLettered: 0 };
+    const run = await startWorkflow('notification', [{ ...INTENT, ...input }], {
+      activities: {
+        acceptIntent: () => ({ outcome: 'accepted', routeCount: 410, skipped: 90, ...accepted }),
+        publishSlice: ({ offset }) =>
+          offset === 200 ? { published: 190, skipped: 0, open: 10 } : { published: 60, skipped: 45, open: 0 },
+        awaitAllSettled: () => totals,
+      } satisfies Fakes<IntentActivities & RouteActivities & SteeringActivities>,
+    });
+    expect(await run.result()).toEqual({ outcome: 'accepted', ...totals });
+    const { notificationId } = INTENT;
+    expect(run.calls('publishSlice').map(({ args }) => args)).toEqual(
+      [0, 200, 400].map((offset) => [{ notificationId, offset, limit: 200, replay: false }]),
+    );
+  },
+);
 
 const DEATH: Death = { classification: CLASSIFICATION };
 
