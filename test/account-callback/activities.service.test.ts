@@ -10,6 +10,7 @@ import {
   createAccountCallbackActivities,
   createAccountCallbackMetrics,
 } from '../../activities/account-callback/activities.ts';
+import { beginPage, recordDelivered, recordFailed } from '../../activities/account-callback/callback-rows.ts';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import { searchableKey } from '../../api/ids.ts';
@@ -37,7 +38,19 @@ beforeAll(() => {
   activities = activitiesWith(300_000);
 });
 afterAll(async () => caller.close());
+/** A user of another shard, for whom nothing is done: with periods that are due, a retry, and days that it waits for. */
+beforeEach(async () => {
+  await bench.store([...hourAndDay('elsewhere', 4), day('elsewhere', MIDNIGHT - 2 * DAY, 4)]);
+  await bench.rows(`
+    UPDATE notification.callback_snapshots SET shard = 1;
+    UPDATE notification.callback_trackings SET shard = 1, caught_up_date = '2026-03-01';
+    INSERT INTO notification.failed_callbacks
+    SELECT kind, user_id, period_start_ms, shard, 1, '2026-03-01', 'old', '2026-03-01'
+      FROM notification.callback_snapshots WHERE period_start_ms = ${MIDNIGHT - 2 * DAY}`);
+});
 afterEach(async () => {
+  expect(bench.portfolio.calls.filter(({ userId }) => userId === 'elsewhere')).toEqual([]);
+  expect(await failuresOf('elsewhere')).toMatchObject([{ attempts: 1 }]);
   bench.portfolio.heal();
   await bench.empty();
   lines.length = 0;
@@ -256,6 +269,18 @@ test('C6 who has a daily callback to be retried gets no new one before; its succ
   expect(startsOf('slow', 'daily').at(-1)).toBe(first);
   expect(await dailyDateOf('slow')).toBe('2026-03-28');
   expect(await activities.retry(LATER + DAY)).toMatchObject({ isBehind: true });
+});
+
+test('C5 what another process has counted or delivered meanwhile stays as it is', async () => {
+  const { db } = bench.slot;
+  await bench.store([hour('raced', MIDNIGHT - HOUR)]);
+  const { due } = await beginPage(db, 0, 'hourly', undefined, 10);
+  const failed = due.map((one) => ({ ...one, reason: 'down', outline: 'down', waitMs: MINUTE }));
+  for (const nowMs of [NOW, LATER]) await recordFailed(db, failed, nowMs);
+  expect(await failuresOf('raced')).toMatchObject([{ attempts: 1, next_ms: NOW + MINUTE }]);
+  await recordDelivered(db, due);
+  await recordFailed(db, failed, LATER);
+  expect(await failuresOf('raced')).toEqual([]);
 });
 
 test('C5 security-13 a process whose clock is a day ahead puts no retry off', async () => {

@@ -50,15 +50,31 @@ const memoryKeys = () => slot.redis.keys('notification:mobile_sends:*');
 const redisForgets = async () => slot.redis.del('none', ...(await memoryKeys()));
 
 let jobs = 0;
-/** A job as intake writes it down. */
+/** A job as intake writes it down, and two others of the user with sends to the same devices. */
 async function jobFor(userId: string, db = slot.db): Promise<string> {
   const jobId = `${(jobs += 1)}-0`;
   await db.query(
-    'INSERT INTO notifications.notification_log (job_id, user_id, content) VALUES ($1, $2, $3)',
+    `INSERT INTO notifications.notification_log (job_id, user_id, content)
+     SELECT prefix || $1, $2, $3 FROM unnest(ARRAY['', 'pending-', 'failed-']) AS prefix`,
     [jobId, userId, { title: 'T', data: {} }],
+  );
+  await db.query(
+    `INSERT INTO notifications.notification_sends (job_id, device_token_id, status)
+     SELECT status || '-' || $1, id::text, status
+       FROM public.device_token, unnest(ARRAY['pending', 'failed']) AS status WHERE "userId"::text = $2`,
+    [jobId, userId],
   );
   return jobId;
 }
+afterEach(async () => {
+  const { rows: changedOfOthers } = await slot.db.query(
+    `SELECT * FROM notifications.notification_sends AS send JOIN notifications.notification_log AS job USING (job_id)
+      WHERE job_id ~ '^(pending|failed)-'
+        AND (send.status <> split_part(job_id, '-', 1) OR attempts > 0
+             OR job.status <> 'pending' OR opened_by IS NOT NULL)`,
+  );
+  expect(changedOfOthers).toEqual([]);
+});
 
 /** A job to one device, opened, with activities whose FCM answers as told. */
 async function openedFor(token: string, answer: (token: string) => Promise<FcmResult>, redis?: Redis) {
@@ -82,7 +98,9 @@ test('M4 devices beyond those that one statement adds are listed with the next p
   const jobId = await jobFor(userId);
   const { activities } = activitiesWith(async () => SENT);
   const pages = [await activities.openJob({ jobId, openedBy: 'run' })];
-  await slot.db.query("UPDATE notifications.notification_sends SET status = 'failed'");
+  await slot.db.query("UPDATE notifications.notification_sends SET status = 'failed' WHERE job_id = $1", [
+    jobId,
+  ]);
   pages.push(await activities.openJob({ jobId, openedBy: 'run' }));
   expect(pages.map(({ deviceTokenIds, hasMore }) => [deviceTokenIds.length, hasMore])).toEqual([
     [100, true],

@@ -35,13 +35,21 @@ beforeEach(async () => {
   await slot.db.query(`
     DELETE FROM subscriptions.connections;
     DELETE FROM subscriptions.agents;
-    INSERT INTO subscriptions.agents (agent_id) VALUES ('${AGENT}');
+    INSERT INTO subscriptions.agents (agent_id) VALUES ('${AGENT}'), ('other');
     INSERT INTO subscriptions.smp_servers VALUES ${serverRows([SMP, SMP_2, OTHER_PORT])};
     INSERT INTO subscriptions.ntf_servers VALUES ${serverRows([NTF, NTF_2])};
+    INSERT INTO subscriptions.smp_servers SELECT 'other', host, port, key_hash FROM subscriptions.smp_servers;
+    INSERT INTO subscriptions.ntf_servers SELECT 'other', host, port, key_hash FROM subscriptions.ntf_servers;
     INSERT INTO subscriptions.connections (agent_id, conn_id, user_id)
-    SELECT '${AGENT}', 'c' || n, 1 FROM generate_series(0, 150) AS n;
+    SELECT agent_id, 'c' || n, 1 FROM subscriptions.agents, generate_series(0, 150) AS n;
     INSERT INTO subscriptions.rcv_queues (agent_id, conn_id, host, port, rcv_id, rcv_private_key)
-    SELECT agent_id, conn_id, '${SMP.host}', ${SMP.port}, conn_id, '' FROM subscriptions.connections`);
+    SELECT agent_id, conn_id, '${SMP.host}', ${SMP.port}, agent_id || conn_id, '' FROM subscriptions.connections`);
+});
+afterEach(async () => {
+  const { rows: changedOfOthers } = await slot.db.query(
+    "SELECT * FROM subscriptions.ntf_subscriptions WHERE agent_id = 'other' AND (generation, claim) <> (0, 0)",
+  );
+  expect(changedOfOthers).toEqual([]);
 });
 
 async function rowOf(connId = 'c1'): Promise<Record<string, unknown> | undefined> {
@@ -54,13 +62,14 @@ async function rowOf(connId = 'c1'): Promise<Record<string, unknown> | undefined
   return rows[0];
 }
 
-/** Makes records as they are before the workers of their routers have done anything about them: a key is next. */
+/** Makes records of both agents as they are before workers of their routers have done anything about them: a key is next. */
 const create = (...connIds: string[]) =>
   slot.db.query(
     `INSERT INTO subscriptions.ntf_subscriptions
             (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, smp_action, action_ts)
-     SELECT $1, id, 1, $2, $3, $4, $5, 'NEW', 'K', to_timestamp($6::float8 / 1000) FROM unnest($7::text[]) AS id`,
-    [AGENT, SMP.host, SMP.port, NTF.host, NTF.port, NOW, connIds],
+     SELECT agent_id, id, 1, $1, $2, $3, $4, 'NEW', 'K', to_timestamp($5::float8 / 1000)
+       FROM subscriptions.agents, unnest($6::text[]) AS id`,
+    [SMP.host, SMP.port, NTF.host, NTF.port, NOW, connIds],
   );
 
 /** A value in SQL. */
@@ -259,9 +268,9 @@ test('N14 setting an action alone leaves ids and status; without a record it doe
 
 describe('what a worker writes', () => {
   test('N14 goes through whole when the supervisor has not written since', async () => {
-    await create('c1');
+    await create('c1', 'c2');
     const { claim } = await pickUp();
-    expect(await update(claim)).toEqual(['c1']);
+    expect([await update(claim), await rowOf('c2')]).toEqual([['c1'], FRESH]);
     expect(await rowOf()).toEqual({
       ...FRESH,
       smp_ntf_id: 'n1',
@@ -312,25 +321,27 @@ describe('what a worker writes', () => {
   });
 
   test('N14 N6 nulls an action, unless the supervisor has written since', async () => {
-    await create('c1', 'c2');
+    await create('c1', 'c2', 'c3');
     const { claim } = await pickUp();
     await supervisorWrites();
     await nullActions(claim, ['c1', 'c2']);
     expect(await rowOf()).toMatchObject({ smp_action: 'D', action_ms: LATER });
     expect(await rowOf('c2')).toMatchObject({ smp_action: null, ntf_action: null, action_ms: null });
+    expect(await rowOf('c3')).toEqual(FRESH);
   });
 
   test('N14 deletes a record, and leaves a tombstone when the supervisor has written since', async () => {
-    await create('c1', 'c2');
-    await change("smp_ntf_id = 'n1' WHERE conn_id = 'c1'");
+    await create('c1', 'c2', 'c3', 'c4');
+    await change('smp_ntf_id = conn_id');
     const { claim } = await pickUp();
-    await supervisorWrites();
+    await supervisorWrites(['c1', 'c3']);
     await deleteRecords(claim, ['c1', 'c2']);
     expect(await rowOf()).toEqual({ ...FRESH, status: 'DELETED', smp_action: 'D', action_ms: LATER });
     expect(await rowOf('c2')).toBeUndefined();
+    expect([await rowOf('c3'), await rowOf('c4')]).toMatchObject([{ status: 'NEW' }, { status: 'NEW' }]);
     // It is not held any more: what is to be done is picked up, and deletes it.
     const next = await pickUp();
-    expect(next.items).toEqual([{ id: 'c1', kind: 'smp-delete' }]);
+    expect(next.items).toContainEqual({ id: 'c1', kind: 'smp-delete' });
     await deleteRecords(next.claim);
     expect(await rowOf()).toBeUndefined();
   });
@@ -379,7 +390,8 @@ test('N13 N14 nothing of an earlier epoch is written once the agent was closed',
   expect((await setAgentOpen(slot.db, AGENT, true)).epoch).toBe(2);
   await expect(guarded(0)).rejects.toMatchObject({ type: 'SubscriptionClosed' });
   const users = async () =>
-    (await slot.db.query<{ user_id: number }>('SELECT user_id FROM subscriptions.ntf_subscriptions')).rows;
+    (await slot.db.query<{ user_id: number }>('SELECT DISTINCT user_id FROM subscriptions.ntf_subscriptions'))
+      .rows;
   expect(await users()).toEqual([{ user_id: 1 }]);
   await guarded(opened.epoch);
   expect(await users()).toEqual([{ user_id: 2 }]);
