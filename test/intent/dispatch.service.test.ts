@@ -89,10 +89,13 @@ describe('an entry gets a row', () => {
 
   test('I2 I52 rows and offset are written together, by the reader that holds the offset and by no other', async () => {
     const [one, two] = [intentOf(), intentOf()];
+    const other = () => loadPosition(slot.db, 'another', '0-0');
+    expect(await other()).toEqual(START);
     expect(await save('8-0', [one])).toEqual({ taken: 1, malformed: 0 });
     await expect(save('9-0', [two], START)).rejects.toThrow(OffsetMovedError);
     expect(await statuses()).toEqual([[one.notificationId, 'open']]);
     expect(await loadPosition(slot.db, STREAM, '0-0')).toEqual({ offset: '8-0', entriesPassed: 1 });
+    expect(await other()).toEqual(START);
   });
 
   test('I3 I53 an entry that comes again changes nothing, and one with other content is recorded', async () => {
@@ -274,8 +277,12 @@ describe('the order of dispatch', () => {
   });
 
   test('I9 of two open intents with one key the later one waits for the earlier', async () => {
-    const ids = idsOf(await open(2, TURN, { idempotency_key: 'one' }));
+    const key = { idempotency_key: 'one' };
+    const [, decided] = await open(2, OF_ANOTHER, key);
+    await acceptRows(slot, [decided!]);
+    const ids = idsOf(await open(2, TURN, key));
     const found = await findIntents(slot.db, ids);
+    expect(found.size).toBe(2);
     expect(ids.map((id) => found.get(id)?.decision)).toEqual([
       undefined,
       { outcome: 'earlier_waits', notificationId: ids[0] },

@@ -48,18 +48,41 @@ beforeAll(async () => {
   [server, other] = await Promise.all([servers.start(), servers.start()]);
   redis = server.client;
   defineHandOffCommands(redis);
+  await slot.db.query(
+    `INSERT INTO notification.holds (kind, name, is_paused, changed_by, changed_at)
+     SELECT *, true, 'test', now()
+       FROM (VALUES ('channel', 'email'), ('channel', 'game_master'), ('producer', 'push'), ('producer', 'lobby')) AS other`,
+  );
 });
 beforeEach(async () => {
   await moveClock(server.server.pid, 0);
   await redis.flushall();
 });
+afterEach(async () => {
+  const { rows: changedOfOthers } = await slot.db.query(
+    `SELECT * FROM notification.routes
+      WHERE (notification_id LIKE '%-2' OR route_id <> $1) AND (status <> 'pending' OR attempt_count > 0)`,
+    [PUSH],
+  );
+  expect(changedOfOthers).toEqual([]);
+});
 const timePasses = (seconds: number) => moveClock(server.server.pid, seconds);
 
 let count = 0;
-/** An accepted push whose first attempt has not been made. @returns its notification id. */
+/** An accepted push whose first attempt has not been made, and others that were replayed. @returns its notification id. */
 async function acceptedPush(payload = turnPayload('')): Promise<string> {
   const prefix = `${(count += 1)}-`;
-  await plantRecords(slot, prefix, 1, { payload });
+  await plantRecords(slot, prefix, 2, { payload });
+  await slot.db.query(
+    `WITH other AS (
+       INSERT INTO notification.routes
+       SELECT (jsonb_populate_record(route, '{"route_id": "push:user:other", "recipient_ref": "user:other"}')).*
+         FROM notification.routes AS route WHERE notification_id LIKE $1 || '%'
+       RETURNING notification_id, route_id)
+     INSERT INTO notification.replays
+     SELECT *, 1, 'run/1', 'test', NULL, now() FROM (TABLE other UNION SELECT $1 || '2', $2) AS route`,
+    [prefix, PUSH],
+  );
   return `${prefix}1`;
 }
 
@@ -130,6 +153,15 @@ function interrupted(when: 'before' | 'after', name: string, interruption: () =>
   return db;
 }
 
+/** A database in which another process moves the row of a route right before a statement. */
+const movedBefore = (name: string, id: string) =>
+  interrupted('before', name, () =>
+    slot.db.query(
+      'UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1',
+      [id],
+    ),
+  );
+
 /** Has an attempt hand a route off that does not hear so: the answer of Redis gets lost. */
 async function handOffUnheard(id: string): Promise<void> {
   const deaf = Object.create(redis) as Redis;
@@ -148,8 +180,8 @@ const fades = (id: string) =>
   });
 
 async function rowsOf<Row = Record<string, unknown>>(table: string, id: string): Promise<Row[]> {
-  const statement = `SELECT * FROM notification.${table} WHERE notification_id = $1`;
-  return (await slot.db.query(statement, [id])).rows as Row[];
+  const statement = `SELECT * FROM notification.${table} WHERE notification_id = $1 AND route_id = $2`;
+  return (await slot.db.query(statement, [id, PUSH])).rows as Row[];
 }
 const routeOf = async (id: string) => (await rowsOf<RouteRow>('routes', id))[0]!;
 /** How many pushes were handed off. */
@@ -157,9 +189,9 @@ const sent = () => redis.xlen(GATEWAY);
 
 describe('a stream that takes no entries', () => {
   const DEAD = { status: 'dead_letter', classification: FAILURE };
-  const order = (id: string) => ({
+  const order = (id: string, replayId = 'run/1') => ({
     ...{ notificationId: id, routeRef: PUSH },
-    replay: { replayId: 'run/1', requestedBy: 'test' },
+    replay: { replayId, requestedBy: 'test' },
   });
 
   /** Its three attempts have failed, the last one for good. */
@@ -209,10 +241,14 @@ describe('a stream that takes no entries', () => {
   test('I25 one order opens a route once, with its own budget, however often its attempt is repeated', async () => {
     const before = await rowsOf('dead_letters', id);
     const { publishRoute } = activities();
+    const moved = activities({ db: movedBefore('open_generation', id) });
+    expect([await moved.publishRoute(order(id)), await rowsOf('replays', id)]).toEqual([DEAD, []]);
     await die(() => publishRoute(order(id)), id);
     expect(await publishRoute(order(id))).toEqual(DEAD);
     expect(await attempt(id)).toEqual(DEAD);
     expect(await rowsOf('replays', id)).toMatchObject([{ generation: 1, requested_by: 'test' }]);
+    await expect(publishRoute(order(id, 'run/2'))).rejects.toMatchObject({ type: FAILURE });
+    expect(await rowsOf('replays', id)).toMatchObject([{ generation: 1 }, { generation: 2 }]);
     expect(await rowsOf('dead_letters', id)).toEqual(before);
   });
 
@@ -225,7 +261,8 @@ describe('a stream that takes no entries', () => {
       const getHandle = jest.fn(() => ({ signal }));
       const context = { info: { workflowExecution: { runId: 'reset' } } } as Context;
       const { publishSlice } = activities({ workflows: { getHandle } as unknown as WorkflowClient });
-      const slice = { notificationId: id, offset: 0, limit: 200, replay: true };
+      // Behind that of another user.
+      const slice = { notificationId: id, offset: 1, limit: 200, replay: true };
       const publish = () => asyncLocalStorage.run(context, () => publishSlice(slice));
       await expect(publish()).rejects.toThrow('Temporal is away');
       expect(await publish()).toEqual({ published: 1, skipped: 0, open: 0 });
@@ -298,8 +335,9 @@ describe('a route that is late', () => {
   });
 });
 
-test('I22 a payload that cannot be encoded is classified as such', async () => {
+test('I22 a payload that cannot be encoded is classified as such, unless another process has moved its route since', async () => {
   const id = await acceptedPush('{}');
+  expect(await attempt(id, { db: movedBefore('record_failure', id) })).toMatchObject({ status: 'deferred' });
   await expect(attempt(id)).rejects.toMatchObject({
     ...{ type: 'payload_encoding_failed', message: expect.stringContaining('game_id') },
   });
@@ -308,13 +346,7 @@ test('I22 a payload that cannot be encoded is classified as such', async () => {
 
 test('I23 an attempt that slept settles nothing that another process has moved since, and hands off nothing again', async () => {
   const id = await acceptedPush();
-  const sleepy = interrupted('before', 'settle_routes', () =>
-    slot.db.query(
-      'UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1',
-      [id],
-    ),
-  );
-  expect(await attempt(id, { db: sleepy })).toMatchObject(LATE);
+  expect(await attempt(id, { db: movedBefore('settle_routes', id) })).toMatchObject(LATE);
   expect(await routeOf(id)).toMatchObject({ status: 'pending', attempt_count: 0 });
   expect(await attempt(id)).toEqual(PUBLISHED);
   expect(await sent()).toBe(1);
