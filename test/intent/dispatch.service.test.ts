@@ -279,8 +279,8 @@ describe('the order of dispatch', () => {
   test('I9 of two open intents with one key the later one waits for the earlier', async () => {
     const key = { idempotency_key: 'one' };
     const [decided] = await open(2, OF_ANOTHER, key);
-    await acceptRows(slot, [decided!]);
     const ids = idsOf(await open(2, TURN, key));
+    await acceptRows(slot, [decided!]);
     const found = await findIntents(slot.db, ids);
     expect(found.size).toBe(2);
     expect(ids.map((id) => found.get(id)?.decision)).toEqual([
