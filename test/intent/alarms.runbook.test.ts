@@ -353,7 +353,7 @@ drill({
     await age('intents', 'read_at', 11, `notification_id = '${id}'`);
   },
   says: { 'galaxy-notify intents waiting': /user-9|503/ },
-  cleanUp: async () => ground.slot.userService.heal(),
+  deeds: [{ words: 'fix what the reason names', act: async () => ground.slot.userService.heal() }],
 });
 
 drill({

@@ -252,7 +252,8 @@ export async function entriesOf(
 export const outboundSeen = ({ db, redis }: Slot) =>
   eventually('the watch to see both streams', async () => {
     const { rows } = await db.query<{ last_entry_id: string }>(
-      'SELECT last_entry_id FROM notification.outbound_streams WHERE suspect_since IS NULL',
+      'SELECT last_entry_id FROM notification.outbound_streams WHERE suspect_since IS NULL AND stream IN ($1, $2)',
+      [GATEWAY, MAIL],
     );
     const newest = await Promise.all(
       [GATEWAY, MAIL].map(async (stream) => (await redis.xrevrange(stream, '+', '-', 'COUNT', 1))[0]?.[0]),
