@@ -42,12 +42,18 @@ export function parseOptions(args: readonly string[]): Options {
     help,
     only: only === undefined ? [] : only.split(','),
     ...(changed === undefined ? {} : { changedSince: changed }),
-    mostSeconds: Number(values['most-seconds'] ?? Infinity),
+    mostSeconds: numberOf('most-seconds', values['most-seconds'] ?? 'Infinity'),
     ...(json === undefined ? {} : { jsonFile: json }),
-    ...(propose === undefined ? {} : { propose: Number(propose) }),
+    ...(propose === undefined ? {} : { propose: numberOf('propose', propose) }),
     ...(reach === undefined ? {} : { reachFile: reach }),
     ...(nodes === undefined ? {} : { nodes }),
   };
+}
+
+function numberOf(option: string, value: string): number {
+  const number = Number(value);
+  if (number >= 0) return number;
+  throw new SelfExplanatoryError(`--${option} ${value} is no number of at least 0`);
 }
 
 function valuesOf(args: readonly string[]) {

@@ -1,5 +1,6 @@
-/** Where the stores still have a text: rows of PostgreSQL and entries and values of Redis, as a client reads them. */
+/** Where the stores still have a text: rows of PostgreSQL, entries and values of Redis, runs of Temporal, as a client reads them. */
 import { createHash } from 'node:crypto';
+import type { WorkflowHandle } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 
@@ -46,6 +47,15 @@ export async function placesWith(
       ...values.flatMap(({ key, value }) => (has(value) ? [key] : [])),
     ]),
   ].sort();
+}
+
+/** Everything that Temporal keeps of a workflow's run, as text, with what is base64 decoded. */
+export async function keptByTemporal(run: WorkflowHandle): Promise<string> {
+  const kept = JSON.stringify([await run.fetchHistory(), (await run.describe()).raw]);
+  const decoded = [...kept.matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
+    Buffer.from(data!, 'base64').toString('latin1'),
+  );
+  return [kept, ...decoded].join('\n');
 }
 
 /** What rows have in place of the key of a forgotten user. */

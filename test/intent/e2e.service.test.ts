@@ -7,6 +7,7 @@ import { publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliOfTests } from '../command-line.ts';
 import { dispatch, eventually, operatorOfTests, slotOfTests } from '../harness.ts';
+import { keptByTemporal } from '../kept.ts';
 import { GATEWAY, MAIL, OFFSET_KEY, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import type { Changes } from './entries.ts';
 import { TURN, entryOf, turnIntent } from './entries.ts';
@@ -17,7 +18,6 @@ import {
   countOf,
   entriesOf,
   intentStatusOf,
-  keptOf,
   makeDue,
   refusalOf,
   resultOf,
@@ -230,14 +230,16 @@ describe('what an operator sees', () => {
     const workflowIds = [notificationWorkflowId(id), ...routes.map((route) => routeWorkflowId(id, route))];
     let transitions = 0;
     for (const [index, workflowId] of workflowIds.entries()) {
-      const { historyLength, raw } = await slot.client.workflow.getHandle(workflowId).describe();
+      const run = slot.client.workflow.getHandle(workflowId);
+      const { historyLength, raw } = await run.describe();
       expect(historyLength).toBeLessThanOrEqual(index === 0 ? 25 : 8);
       transitions += Number(raw.workflowExecutionInfo?.stateTransitionCount);
-      expect(await keptOf(slot, workflowId)).not.toMatch(/Andromeda|@example\.com/);
+      expect(await keptByTemporal(run)).not.toMatch(/Andromeda|@example\.com/);
     }
     // What an intent costs the server.
     expect(transitions).toBeLessThanOrEqual(dispatch() === 'child' ? 21 : 3);
-    expect(await keptOf(slot, workflowIds[0]!)).toContain('game.turn.ready to 1 recipient');
+    const notification = slot.client.workflow.getHandle(workflowIds[0]!);
+    expect(await keptByTemporal(notification)).toContain('game.turn.ready to 1 recipient');
   });
 
   test('I34 I40 a route to an administrator is reachable by a workflow id without the address, and no log has it', async () => {

@@ -5,9 +5,10 @@ import { dataConverterWith } from '../../api/payload-codec.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliOfTests } from '../command-line.ts';
 import { eventually, untilStarted, slotOfTests } from '../harness.ts';
+import { keptByTemporal } from '../kept.ts';
 import { GATEWAY } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
-import { PUSH, keptOf, replayRoute } from './rows.ts';
+import { PUSH, replayRoute } from './rows.ts';
 
 const key = { id: 'test', key: randomBytes(32) };
 const NOTIFICATION_PAYLOAD_KEYS = `${key.id}:${key.key.toString('base64')}`;
@@ -35,7 +36,7 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
   await reader.workflow.getHandle(notificationWorkflowId(id)).result();
 
   for (const workflowId of [notificationWorkflowId(id), routeWorkflowId(id, PUSH)]) {
-    const kept = await keptOf(slot, workflowId);
+    const kept = await keptByTemporal(slot.client.workflow.getHandle(workflowId));
     // The failure's message, the payload, the summary, results.
     expect(kept).not.toMatch(/budget spent|WRONGTYPE|Andromeda|game_name|to 1 recipient|deadLettered/);
     expect(kept).toContain('Encoded failure');

@@ -226,16 +226,6 @@ export const resultOf = ({ client }: Slot, notificationId: string): Promise<unkn
     client.workflow.getHandle(notificationWorkflowId(notificationId)).result(),
   );
 
-/** Everything that Temporal keeps of a workflow, as text, with what is base64 decoded. */
-export async function keptOf({ client }: Slot, workflowId: string): Promise<string> {
-  const handle = client.workflow.getHandle(workflowId);
-  const kept = JSON.stringify([await handle.fetchHistory(), (await handle.describe()).raw]);
-  const decoded = [...kept.matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
-    Buffer.from(data!, 'base64').toString('latin1'),
-  );
-  return [kept, ...decoded].join('\n');
-}
-
 /** Fields of the entries of an outbound stream, of all notifications or of one. */
 export async function entriesOf(
   { redis }: Slot,

@@ -2,6 +2,7 @@
 import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk.ts';
 import { KEY_BOX, agentOfTests } from './agent.ts';
 import { eventually } from '../harness.ts';
+import { keptByTemporal } from '../kept.ts';
 
 const DAY = 24 * 3_600_000;
 
@@ -199,9 +200,7 @@ test('N14 credentials are kept sealed, on the queue that is used, and no key is 
   ];
   const texts: string[] = [JSON.stringify(agent.slot.logs)];
   for await (const { workflowId, runId } of agent.slot.client.workflow.list()) {
-    const { events } = await agent.slot.client.workflow.getHandle(workflowId, runId).fetchHistory();
-    const encoded = [...JSON.stringify(events).matchAll(/"data":"([^"]+)"/g)].map(([, data]) => data!);
-    texts.push(...encoded.map((data) => Buffer.from(data, 'base64').toString('utf8')));
+    texts.push(await keptByTemporal(agent.slot.client.workflow.getHandle(workflowId, runId)));
   }
   expect(texts.some((text) => text.includes(connId))).toBe(true);
   for (const key of keys) {

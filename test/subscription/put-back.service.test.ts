@@ -4,10 +4,8 @@
  */
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { eventually } from '../harness.ts';
-import { keepRows } from '../put-back.ts';
+import { anotherLook, keepRows } from '../put-back.ts';
 import { agentOfTests } from './agent.ts';
-
-const BEATS = `notification:stream_beats:subscription:${Buffer.from('notification:subscription-events').toString('base64url')}`;
 
 const agent = agentOfTests();
 // Longer than a command of a worker is on its way.
@@ -27,10 +25,7 @@ const remade = (connId: string, formerId: string | null) =>
     return id !== formerId && id !== null && liveIds().includes(id);
   });
 
-const lookedAgain = async () => {
-  const before = await agent.slot.redis.get(BEATS);
-  await eventually('a look more', async () => (await agent.slot.redis.get(BEATS)) !== before);
-};
+const lookedAgain = () => anotherLook(agent.slot.redis, 'subscription', 'notification:subscription-events');
 
 test('N4 I52 subscriptions that PostgreSQL has forgotten the end of are found immediately, and made again', async () => {
   const [kept, switched] = await createActive();
