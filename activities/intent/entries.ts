@@ -8,7 +8,6 @@ import type { Catalog } from '../../api/intent/catalog.ts';
 import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/entry.ts';
-import { KEYS_OF_ENTRY } from '../../api/intent/forgotten.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { columnsOf, isPostgresRefusal, query, saveIsolated } from '../postgres.ts';
@@ -206,8 +205,7 @@ const SAVE_ENTRIES = {
       SELECT entry.id
         FROM entry
         JOIN notification.intents AS before ON before.notification_id = entry.id
-       WHERE NOT (before.producer = entry.producer AND before.idempotency_key IN ${KEYS_OF_ENTRY}
-                  AND before.fingerprint = entry.fingerprint)
+       WHERE before.fingerprint <> entry.fingerprint
     ), moved AS (
       UPDATE notification.inbound_streams SET passed_id = $3, entries_passed = $4::bigint
        WHERE stream = $1 AND passed_id = $2 AND NOT EXISTS (SELECT FROM reused)

@@ -10,6 +10,3 @@ export const FORGOTTEN_KEY = new RegExp(`^${PREFIX}[0-9a-f]{64}$`);
 /** SQL: what stands for a key that is not hashed yet. @param key SQL of a text. */
 export const forgottenKeySql = (key: string): string =>
   `'${PREFIX}' || encode(sha256(convert_to(${key}, 'UTF8')), 'hex')`;
-
-/** The key of `entry`, as SQL of a list: as it is, and as rows have it once its user is forgotten. */
-export const KEYS_OF_ENTRY = `(entry.idempotency_key, ${forgottenKeySql('entry.idempotency_key')})`;

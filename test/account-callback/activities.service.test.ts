@@ -327,6 +327,13 @@ test('kinds-F13 bug-P14 a user whose portfolio service answers 410 is told nothi
   expect(await takesPart()).toBe(true);
   await activities.emit('hourly');
   expect(callsOf('gone', 'hourly').at(-1)).toMatchObject({ isAcknowledged: true });
+
+  // What was delivered stays so when it goes again.
+  bench.portfolio.fail({ userId: 'gone', failure: { kind: 'status', status: 410 } });
+  await bench.store([hour('gone', MIDNIGHT + HOUR)]);
+  await activities.emit('hourly');
+  const { callbacks } = await operator.callbacks.show('gone', { since: new Date(MIDNIGHT) });
+  expect(callbacks.items.map(({ status }) => status)).toEqual(['dropped', 'delivered']);
 });
 
 test('C4 U1 U6 an account is shown with its tracking and its callbacks, newest first, and with entries that came late', async () => {

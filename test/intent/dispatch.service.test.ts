@@ -103,17 +103,28 @@ describe('an entry gets a row', () => {
     await save('8-0', [one]);
     await slot.db.query("UPDATE notification.intents SET status = 'duplicate', entry = NULL");
     expect(await save('9-0', [one])).toEqual({ taken: 0, malformed: 0 });
-    // With the same key.
-    const other = { ...one, occurredAtMs: one.occurredAtMs + 1 };
     const next = intentOf();
+    const [other, ...others] = [
+      { ...one, occurredAtMs: one.occurredAtMs + 1 },
+      { ...one, idempotencyKey: 'another' },
+      { ...one, producer: 'another' },
+    ];
     expect(await save('10-0', [other, next])).toEqual({ taken: 1, malformed: 1 });
+    expect(await save('11-0', others)).toEqual({ taken: 0, malformed: 2 });
     expect(await statuses()).toEqual([
       [one.notificationId, 'duplicate'],
       [next.notificationId, 'open'],
     ]);
-    expect(await malformed()).toEqual([
-      { id: expect.stringMatching(`^${one.notificationId}/`) as string, code: 'entry_id_reused' },
-    ]);
+    const reused = {
+      id: expect.stringMatching(`^${one.notificationId}/`) as string,
+      code: 'entry_id_reused',
+    };
+    expect(await malformed()).toEqual([reused, reused, reused]);
+
+    // Of an intent whose row retention has removed, and whose record it keeps.
+    await acceptRows(slot, [next]);
+    await slot.db.query('DELETE FROM notification.intents WHERE notification_id = $1', [next.notificationId]);
+    expect(await save('12-0', [next])).toEqual({ taken: 0, malformed: 0 });
   });
 
   test('I6 what PostgreSQL does not take is recorded, and the others get their rows', async () => {
@@ -287,6 +298,11 @@ describe('the order of dispatch', () => {
       undefined,
       { outcome: 'earlier_waits', notificationId: ids[0] },
     ]);
+
+    const cancelled =
+      "UPDATE notification.intents SET status = 'cancelled', entry = NULL WHERE notification_id = $1";
+    await slot.db.query(cancelled, [ids[0]]);
+    expect((await findIntents(slot.db, ids)).get(ids[1]!)?.decision).toBeUndefined();
   });
 });
 

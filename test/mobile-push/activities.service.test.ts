@@ -272,6 +272,20 @@ test('M8 an attempt that comes late does not make a push fail that was sent', as
   expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 1, failed: 0 });
 });
 
+test('M8 a job that is cancelled keeps what was sent, and fails the rest', async () => {
+  const { userId, ids } = await mobile.userWith('reached', 'left');
+  const jobId = await jobFor(userId);
+  const { activities } = activitiesWith(async () => SENT);
+  await activities.openJob({ jobId, openedBy: 'run' });
+  await activities.sendToDevice({ jobId, deviceTokenId: ids.get('reached')! });
+  const settled = await activities.settleJob({ jobId, stopCode: 'cancelled' });
+  expect(settled).toMatchObject({ status: 'partial', sent: 1, failed: 1 });
+  expect(await mobile.sends(jobId, ids)).toMatchObject({
+    reached: { status: 'sent' },
+    left: { status: 'failed', last_code: 'cancelled' },
+  });
+});
+
 test('M8 the same opening gives one fresh budget, another opening gives another', async () => {
   const { jobId, key, activities, sent, send } = await openedFor('down', async () => DOWN);
   const spendsTwo = async () => {

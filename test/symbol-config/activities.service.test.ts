@@ -151,6 +151,24 @@ test('kinds-S3 a list that has changed gets the next version, also when it chang
   expect(await snapshot()).toBe(version + 1);
   expect(await activities.pushSymbols(version + 1, 'all')).toMatchObject({ pushed: TARGETS });
   expect(symbolsOf('us-east-alert-1')).toContain('ARB');
+
+  const { db } = registry.slot;
+  const enable = (to: boolean, symbols: unknown) =>
+    db.query('UPDATE notification.symbols SET is_enabled = $1 WHERE symbol = ANY($2)', [to, symbols]);
+  const { rows } = await db.query('SELECT symbol FROM notification.symbols WHERE is_enabled');
+  const enabled = rows.map(({ symbol }: { symbol: string }) => symbol);
+  await enable(false, enabled);
+  expect(await activities.takeSymbolSnapshot(0)).toEqual({ version: version + 1, isListEmpty: true });
+  await enable(true, enabled);
+});
+
+test('kinds-S3 a push of an older version that is acknowledged late does not hide the newer one', async () => {
+  const version = await change('OVERTAKEN');
+  const target = 'us-east-alert-1';
+  const statement = 'UPDATE notification.symbol_targets SET acknowledged_version = $1 WHERE target = $2';
+  await registry.slot.db.query(statement, [version + 1, target]);
+  expect(await activities.pushSymbols(version, 'all')).toMatchObject({ failedTargets: [] });
+  expect(await rowOf(target)).toMatchObject({ acknowledged_version: version + 1 });
 });
 
 test('kinds-F7 a program cannot write what receivers refuse the whole list for', async () => {
