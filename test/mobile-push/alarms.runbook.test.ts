@@ -80,10 +80,11 @@ drill({
   },
   inject: async () => {
     await publishInto('UNAVAILABLE');
-    await eventually('the job to be kept', async () => {
+    // Its opening counts as new.
+    await eventually('the job to be opened', async () => {
       const { rowCount } = await ground.slot.db.query(
         `UPDATE notifications.notification_log SET updated_at = updated_at - interval '61 minutes'
-          WHERE job_id = $1 AND status = 'pending'`,
+          WHERE job_id = $1 AND opened_by IS NOT NULL`,
         [jobId],
       );
       return rowCount === 1;

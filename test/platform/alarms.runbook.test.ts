@@ -195,10 +195,10 @@ describe('Temporal', () => {
       const source = readFileSync(file, 'utf8');
       const changed = source.replace(
         /(export async function notification\(.*\n)/,
-        "$1  await condition(() => false, '1 ms');\n",
+        "$1  await wait(() => false, '1 ms');\n",
       );
       expect(changed).not.toBe(source);
-      writeFileSync(file, `import { condition } from '@temporalio/workflow';\n${changed}`);
+      writeFileSync(file, `import { condition as wait } from '@temporalio/workflow';\n${changed}`);
     },
     inject: async () => {
       await ground.killAll();
@@ -282,7 +282,8 @@ describe('keys', () => {
   const [old, next, newest] = ['old', 'new', 'newest'].map(
     (id) => `${id}:${randomBytes(32).toString('base64')}`,
   );
-  const env = { NOTIFICATION_PAYLOAD_KEYS_FILE: keysFile };
+  // The drills before have left workflows in plain.
+  const env = { NOTIFICATION_PAYLOAD_KEYS_FILE: keysFile, NOTIFICATION_PAYLOAD_PLAIN: 'accept' };
   const putKeys = async (...keys: (string | undefined)[]) => writeFileSync(keysFile, keys.join());
 
   drill({

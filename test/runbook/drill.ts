@@ -160,6 +160,10 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
       const falseAt = performance.now();
       report(`${drill.alarm} is false ${secondsOf(falseAt - doneAt)} s after its section was followed`);
       for (const { words } of drill.deeds ?? []) expect(text).toContain(words);
+    } catch (error) {
+      // What cleans up may fail for the same reason, and hide it.
+      report(`${drill.alarm}: ${error instanceof Error ? error.message : String(error)}`);
+      throw error;
     } finally {
       await drill.cleanUp?.();
     }
