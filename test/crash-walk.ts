@@ -74,7 +74,8 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}) {
           setRule();
           return step - 1;
         }
-        await running.end('SIGKILL');
+        const exitCode = await running.end('SIGKILL');
+        if (exitCode !== null) throw new Error(`the process ended by itself, with ${exitCode}`);
       }
       return mostSteps;
     },

@@ -34,8 +34,8 @@ test('N1 N13 a process that dies after any step of a command: it is carried out,
     const isAnswered = answerTo(agent.update(OPEN_UPDATE));
     return async () => (await isAnswered()) && (await created()) === CONNECTIONS;
   };
-  // The row, and a worker that is woken.
-  expect(await walk.through('reconcileConnections', putCommand, 4)).toBe(2);
+  // The row, and a worker that is woken; two, when commands wait together and the sweep has begun one of them.
+  expect([2, 3]).toContain(await walk.through('reconcileConnections', putCommand, 4));
   expect(await walk.through('kickDue', putOpening, 3)).toBe(1);
 
   await walk.survivor();
