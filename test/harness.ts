@@ -264,7 +264,7 @@ function endedRetries() {
       return delayMs;
     },
   });
-  return { interceptor, end: () => ((hasEnded = true), setTimeout(lastAtMs - Date.now() + 10)) };
+  return { interceptor, end: () => ((hasEnded = true), setTimeout(Math.max(1, lastAtMs - Date.now() + 10))) };
 }
 
 /** A pool has ended before its connections have, and an error of one that is dropped meanwhile would end the process. */
