@@ -38,17 +38,22 @@ const STATEMENT_LIMIT_MS = 20_000;
  * Calls that Temporal does not take are made again by the channel. The interceptor of the SDK waits outside of the channel: after
  * `close` its next attempt throws in a timer, which ends the process of the user.
  */
-const RETRIES = {
-  methodConfig: [
-    {
-      name: [{}],
-      retryPolicy: {
-        ...{ maxAttempts: 5, initialBackoff: '0.2s', backoffMultiplier: 2, maxBackoff: '2s' },
-        retryableStatusCodes: ['UNAVAILABLE', 'RESOURCE_EXHAUSTED', 'ABORTED', 'UNKNOWN'],
-      },
-    },
-  ],
-};
+export const CHANNEL_RETRIES = {
+  interceptors: [],
+  channelArgs: {
+    'grpc.service_config': JSON.stringify({
+      methodConfig: [
+        {
+          name: [{}],
+          retryPolicy: {
+            ...{ maxAttempts: 5, initialBackoff: '0.2s', backoffMultiplier: 2, maxBackoff: '2s' },
+            retryableStatusCodes: ['UNAVAILABLE', 'RESOURCE_EXHAUSTED', 'ABORTED', 'UNKNOWN'],
+          },
+        },
+      ],
+    }),
+  },
+} satisfies ConnectionOptions;
 
 /** Replies keep the form that the operator reads. */
 type RedisAccess = Omit<RedisOptions, 'replyMapping'>;
@@ -92,9 +97,9 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
   };
   const connection = Connection.lazy({
     connectTimeout: CONNECT_LIMIT_MS,
-    interceptors: [],
+    ...CHANNEL_RETRIES,
     ...temporal,
-    channelArgs: { 'grpc.service_config': JSON.stringify(RETRIES), ...temporal?.channelArgs },
+    channelArgs: { ...CHANNEL_RETRIES.channelArgs, ...temporal?.channelArgs },
   });
   const dataConverter = dataConverterWith(payloadKeys, payloadPlain);
   const client = { connection, namespace: settings.namespace, ...given({ dataConverter }) };

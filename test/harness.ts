@@ -6,7 +6,7 @@
 import { once } from 'node:events';
 import { setTimeout } from 'node:timers/promises';
 import type { WorkflowHandle } from '@temporalio/client';
-import { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor } from '@temporalio/client';
+import { Client, Connection } from '@temporalio/client';
 import proto from '@temporalio/proto';
 import { Redis } from 'ioredis';
 import pg from 'pg';
@@ -14,6 +14,7 @@ import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { readiness } from '../dev/servers/temporal.ts';
+import { CHANNEL_RETRIES } from '../client/connect.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import { given } from '../api/given.ts';
@@ -149,11 +150,10 @@ export async function takeSlot({ isEmpty } = { isEmpty: false }) {
   const redis = new Redis({ host: redisHost, port: Number(redisPort), db: slot });
   const db = new pg.Pool({ connectionString: dsn.href, max: 4, options: '-c timezone=UTC' });
   db.on('error', () => undefined);
-  const retries = endedRetries();
   // All tests of a file fail with this, and the machine may stand still for as long as the SDK waits, 10 s.
   const connection = await Connection.connect({
     ...{ address: stack.temporalAddress, connectTimeout: '1 minute' },
-    interceptors: [retries.interceptor],
+    ...CHANNEL_RETRIES,
   });
   await prepareNamespaces(connection, slot, stack.temporalAddress);
   const endpoints: Endpoints & { redis: RedisAddress } = {
@@ -243,28 +243,11 @@ export async function takeSlot({ isEmpty } = { isEmpty: false }) {
       const ended = Promise.race([db.end(), setTimeout(LONGEST_END_MS, undefined, { ref: false })]);
       await Promise.all([userService.stop(), fcm.stop(), ended]);
       await giveBack();
-      await retries.end();
       await connection.close();
       redis.disconnect();
       await once(redis, 'end');
     },
   };
-}
-
-/** A retry of a call that no test waits for is a timer of the SDK, and throws in it once the connection is closed. */
-function endedRetries() {
-  const { retryableDecider, delayFunction } = defaultGrpcRetryOptions();
-  let hasEnded = false;
-  let lastAtMs = 0;
-  const interceptor = makeGrpcRetryInterceptor({
-    retryableDecider: (...of) => !hasEnded && retryableDecider(...of),
-    delayFunction(...of) {
-      const delayMs = delayFunction(...of);
-      lastAtMs = Math.max(lastAtMs, Date.now() + delayMs);
-      return delayMs;
-    },
-  });
-  return { interceptor, end: () => ((hasEnded = true), setTimeout(Math.max(1, lastAtMs - Date.now() + 10))) };
 }
 
 /** A pool has ended before its connections have, and an error of one that is dropped meanwhile would end the process. */

@@ -280,7 +280,10 @@ test('M8 a job that is cancelled keeps what was sent, and fails the rest', async
   await activities.sendToDevice({ jobId, deviceTokenId: ids.get('reached')! });
   const settled = await activities.settleJob({ jobId, stopCode: 'cancelled' });
   expect(settled).toMatchObject({ status: 'partial', sent: 1, failed: 1 });
-  expect((await mobile.sends(jobId, ids))['reached']).toMatchObject({ status: 'sent' });
+  expect(await mobile.sends(jobId, ids)).toMatchObject({
+    reached: { status: 'sent' },
+    left: { status: 'failed', last_code: 'cancelled' },
+  });
 });
 
 test('M8 the same opening gives one fresh budget, another opening gives another', async () => {

@@ -9,6 +9,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { reasonOf } from '../../activities/reason.ts';
 import { loadConfig } from '../../config/load.ts';
 import { findGoProgram } from '../../dev/go-programs.ts';
 import { report } from '../../dev/program.ts';
@@ -162,7 +163,7 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
       for (const { words } of drill.deeds ?? []) expect(text).toContain(words);
     } catch (error) {
       // What cleans up may fail for the same reason, and hide it.
-      report(`${drill.alarm}: ${error instanceof Error ? error.message : String(error)}`);
+      report(`${drill.alarm}: ${reasonOf(error)}`);
       throw error;
     } finally {
       await drill.cleanUp?.();

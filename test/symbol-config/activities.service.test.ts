@@ -152,14 +152,11 @@ test('kinds-S3 a list that has changed gets the next version, also when it chang
   expect(await activities.pushSymbols(version + 1, 'all')).toMatchObject({ pushed: TARGETS });
   expect(symbolsOf('us-east-alert-1')).toContain('ARB');
 
-  const { db } = registry.slot;
-  const enable = (to: boolean, symbols: unknown) =>
-    db.query('UPDATE notification.symbols SET is_enabled = $1 WHERE symbol = ANY($2)', [to, symbols]);
-  const { rows } = await db.query('SELECT symbol FROM notification.symbols WHERE is_enabled');
+  const { rows } = await registry.slot.db.query('SELECT symbol FROM notification.symbols WHERE is_enabled');
   const enabled = rows.map(({ symbol }: { symbol: string }) => symbol);
-  await enable(false, enabled);
+  await registry.write(enabled, false);
   expect(await activities.takeSymbolSnapshot(0)).toEqual({ version: version + 1, isListEmpty: true });
-  await enable(true, enabled);
+  await registry.write(enabled);
 });
 
 test('kinds-S3 a push of an older version that is acknowledged late does not hide the newer one', async () => {
